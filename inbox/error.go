@@ -1,0 +1,39 @@
+package inbox
+
+import "errors"
+
+var (
+	// ErrUnavailable: the database could not be reached or refused the work as a
+	// whole. Nothing was stored.
+	ErrUnavailable = errors.New("inbox: store unavailable")
+	// ErrOutcomeUnknown: COMMIT was sent and its answer was lost. The delivery is
+	// stored or it is not; the sender's retry finds out.
+	ErrOutcomeUnknown = errors.New("inbox: commit outcome unknown")
+	// ErrBusy: locks, deadlocks or the statement timeout stood in the way for too
+	// long. Nothing was stored.
+	ErrBusy = errors.New("inbox: store busy")
+	// ErrFull: the database's disk is full. Nothing was stored.
+	ErrFull = errors.New("inbox: store full")
+	// ErrInternal: a fault that waiting does not cure: a missing table or right, a
+	// value that the database refuses. Nothing was stored. Always worth an alarm.
+	ErrInternal = errors.New("inbox: internal fault")
+	// ErrLeaseLost: Settle or Renew found a newer token, or no such lease. The
+	// forward was left alone.
+	ErrLeaseLost = errors.New("inbox: lease lost")
+	// ErrNotFound: no such delivery.
+	ErrNotFound = errors.New("inbox: not found")
+	// ErrPruned: the delivery is known, its body was removed by retention.
+	ErrPruned = errors.New("inbox: body pruned")
+)
+
+// ConflictError: the delivery id is stored with other bytes. The stored row is
+// untouched, the new bytes are kept as evidence.
+type ConflictError struct {
+	Tenant, Source, DeliveryID string
+	// First: this body was not seen before under this id; the time for an alarm.
+	First bool
+}
+
+func (e *ConflictError) Error() string {
+	return "inbox: conflict: delivery " + e.DeliveryID + " of source " + e.Source + " is stored with other bytes"
+}

@@ -1,0 +1,116 @@
+package inbox
+
+import "time"
+
+// State is where a forward stands. The package comment draws the ways between
+// the states.
+type State string
+
+// The states of a forward, as they stand in the database.
+const (
+	Pending    State = "pending"    // not tried yet
+	RetryWait  State = "retry_wait" // failed, will be tried again
+	Held       State = "held"       // waits for something else than time
+	Accepted   State = "accepted"   // the destination answered 2xx
+	Blocked    State = "blocked"    // a dead letter: only a person moves it
+	Superseded State = "superseded" // not sent: a later revision was applied
+	Cancelled  State = "cancelled"  // a person decided that it is not sent
+)
+
+// Forward is the duty to hand one delivery to one destination, as Claim leases
+// it and Forwards lists it.
+type Forward struct {
+	ID          int64
+	Destination string
+	State       State
+	// Attempt is the number of the current attempt, from 1, where the forward was
+	// claimed; else the number of attempts so far.
+	Attempt int
+	// AttemptsFree counts attempts that use up no budget.
+	AttemptsFree int
+	// Token fences this lease. Settle and Renew demand it.
+	Token         int64
+	LeaseUntil    time.Time // zero: no lease
+	NextAttemptAt time.Time // earliest time of the next attempt
+	ExpiresAt     time.Time // after this no attempt begins
+	BlockedReason string    // why a blocked forward is blocked
+	SettledAt     time.Time // zero: not settled
+
+	// Delivery is what to hand over, with Body and Header where the forward was
+	// claimed. Forwards leaves it empty.
+	Delivery Delivery
+}
+
+// ClaimRequest says what a worker can take.
+type ClaimRequest struct {
+	Destination string
+	// Limit is the most forwards to take: the worker's free slots.
+	Limit int
+	// Lease is how long they stay ours. It must exceed the time of an attempt.
+	Lease time.Duration
+	// MaxAttempts blocks, instead of handing out, a forward that had as many
+	// attempts that count. 0: no limit.
+	MaxAttempts int
+	// Worker names the process, for people who read the ledger.
+	Worker string
+	// ConfigRevision is recorded with attempts that end as unknown.
+	ConfigRevision int64
+	// Now replaces the database's clock. Only tests set it.
+	Now time.Time
+}
+
+// Outcome is what a worker decided about a claimed forward.
+type Outcome int
+
+// The outcomes. The zero Outcome is refused, so that it cannot be forgotten.
+const (
+	_               Outcome = iota
+	OutcomeAccepted         // handed over: the forward is accepted
+	OutcomeRetry            // failed for now: due again after Delay
+	OutcomeBlocked          // failed for good: a person must look
+	OutcomeReleased         // never sent: due at once, and the attempt does not count
+)
+
+// Settlement ends a lease.
+type Settlement struct {
+	ForwardID int64
+	Token     int64 // of the lease that ends
+	Attempt   int   // number of the attempt that ended
+
+	Outcome Outcome
+	// Delay is how long after now a retry is due. Only with OutcomeRetry.
+	Delay time.Duration
+	// Free: the attempt uses up no budget (429 or 503 with Retry-After).
+	Free bool
+	// Reason says why the forward is blocked, as a fixed code. Only with
+	// OutcomeBlocked.
+	Reason string
+
+	// What the ledger keeps of the attempt; ignored with OutcomeReleased.
+	Class    string        // kind of end: 2xx 3xx 4xx 429 5xx timeout network unknown
+	Status   int           // HTTP status of the answer; 0: none
+	Error    string        // for people; empty when there was none
+	Answer   []byte        // first bytes of the answer's body
+	Duration time.Duration // of the attempt
+	Worker   string
+
+	ConfigRevision int64
+	Now            time.Time // replaces the database's clock. Only tests set it
+}
+
+// Attempt is one line of the ledger.
+type Attempt struct {
+	ForwardID   int64
+	Destination string
+	Number      int
+	Late        bool // ended after its lease was lost; it changed nothing
+	EndedAt     time.Time
+	Duration    time.Duration
+	Class       string
+	Status      int
+	Error       string
+	Answer      []byte
+	Worker      string
+
+	ConfigRevision int64
+}
