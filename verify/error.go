@@ -1,0 +1,115 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What a refusal comes down to, found with [errors.Is].
+var (
+	// ErrMalformed is matched when a header, an id or a timestamp is absent,
+	// repeated or misspelled: the request could never verify.
+	ErrMalformed = errors.New("verify: malformed request")
+	// ErrWindow is matched when the timestamp lies outside the tolerance.
+	ErrWindow = errors.New("verify: timestamp out of window")
+	// ErrSignature is matched by every failure of keys and signatures. Senders
+	// are told all of them with one answer.
+	ErrSignature = errors.New("verify: signature invalid")
+)
+
+// Reason says precisely why a request was refused. The list is closed; it goes
+// to logs and metrics, never to the sender.
+type Reason string
+
+const (
+	ReasonHeaderMissing        Reason = "header_missing"
+	ReasonHeaderDuplicated     Reason = "header_duplicated"
+	ReasonDeliveryIDInvalid    Reason = "delivery_id_invalid"
+	ReasonTimestampMalformed   Reason = "timestamp_malformed"
+	ReasonTimestampOutOfWindow Reason = "timestamp_out_of_window"
+	ReasonSignatureMissing     Reason = "signature_missing"
+	ReasonSignatureMalformed   Reason = "signature_malformed"
+	ReasonPrecondition         Reason = "precondition"
+	ReasonKeyUnknown           Reason = "key_unknown"
+	ReasonKeyExpired           Reason = "key_expired"
+	ReasonKeyNotYetValid       Reason = "key_not_yet_valid"
+	ReasonSignatureMismatch    Reason = "signature_mismatch"
+	ReasonAlgorithmRefused     Reason = "algorithm_refused"
+	ReasonClaimMismatch        Reason = "claim_mismatch"
+	ReasonNotCovered           Reason = "not_covered"
+	ReasonKeySourceRefused     Reason = "key_source_refused"
+	ReasonBodyUnparsable       Reason = "body_unparsable"
+	ReasonBodyTooLarge         Reason = "body_too_large"
+	ReasonHandshakeRefused     Reason = "handshake_refused"
+	ReasonKeyUnusable          Reason = "key_unusable"
+)
+
+// Reasons returns the closed list, for metrics that want every label at once.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonHeaderMissing, ReasonHeaderDuplicated, ReasonDeliveryIDInvalid,
+		ReasonTimestampMalformed, ReasonTimestampOutOfWindow, ReasonSignatureMissing,
+		ReasonSignatureMalformed, ReasonPrecondition, ReasonKeyUnknown, ReasonKeyExpired,
+		ReasonKeyNotYetValid, ReasonSignatureMismatch, ReasonAlgorithmRefused,
+		ReasonClaimMismatch, ReasonNotCovered, ReasonKeySourceRefused, ReasonBodyUnparsable,
+		ReasonBodyTooLarge, ReasonHandshakeRefused, ReasonKeyUnusable,
+	}
+}
+
+// Code is what the sender may be told: one code for all failures of keys and
+// signatures, so that the answer gives nothing away.
+func (r Reason) Code() string {
+	switch r {
+	case ReasonHeaderMissing, ReasonHeaderDuplicated, ReasonDeliveryIDInvalid,
+		ReasonTimestampMalformed, ReasonTimestampOutOfWindow, ReasonBodyTooLarge,
+		ReasonHandshakeRefused:
+		return string(r)
+	}
+	return "signature_invalid"
+}
+
+// Error is the refusal of a request. It never holds a secret, a signature or a
+// part of the body, so it may be logged whole.
+type Error struct {
+	Reason Reason
+	Scheme string // name of the scheme, may be empty
+	KeyID  string // id of the key that was looked up or that fitted, as configured
+	Field  string // the header or token at fault, such as "X-Webhook-Timestamp"
+	// Distance is the timestamp minus now, set when the timestamp was read.
+	Distance time.Duration
+	// MACValid is true when the signature agrees, but its key is outside its span.
+	MACValid bool
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("verify")
+	if e.Scheme != "" {
+		b.WriteString(" " + e.Scheme)
+	}
+	b.WriteString(": " + string(e.Reason))
+	if e.Field != "" {
+		fmt.Fprintf(&b, " (%s)", e.Field)
+	}
+	if e.KeyID != "" {
+		fmt.Fprintf(&b, ", key %q", e.KeyID)
+	}
+	if e.Reason == ReasonTimestampOutOfWindow {
+		fmt.Fprintf(&b, ", %s from now", e.Distance)
+	}
+	return b.String()
+}
+
+// Is matches [ErrMalformed], [ErrWindow] and [ErrSignature].
+func (e *Error) Is(target error) bool {
+	switch e.Reason {
+	case ReasonHeaderMissing, ReasonHeaderDuplicated, ReasonDeliveryIDInvalid,
+		ReasonTimestampMalformed, ReasonBodyTooLarge:
+		return target == ErrMalformed
+	case ReasonTimestampOutOfWindow:
+		return target == ErrWindow
+	}
+	return target == ErrSignature
+}
