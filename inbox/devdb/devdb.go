@@ -1,0 +1,181 @@
+// Package devdb runs a private Postgres from binaries that are already on the
+// machine, for `hooklatch dev` and for tests. It downloads nothing.
+//
+// The server listens on a unix socket in a folder that only its user may enter,
+// and on no TCP port. It has one superuser, postgres, without a password: the
+// folder is the wall. Encoding is UTF8, the locale C, everything else is as
+// Postgres ships it, fsync included.
+//
+// # Life and death
+//
+// Postgres is the child of a small sh script, which is our child. The script
+// reads from a pipe that only this process holds open. When the pipe closes, by
+// Stop or because this process died, kill -9 included, the script stops Postgres
+// and removes a throwaway folder. Both stand in a session of their own, so that
+// Ctrl-C in a terminal reaches this process alone.
+//
+// Postgres refuses to run as root. As root, devdb runs it as the owner of a kept
+// folder, else as user postgres, else as nobody.
+//
+// # Where the promise stops
+//
+// If the script is killed -9 as well, Postgres goes on running; a kept folder
+// stays locked until it is gone. Whoever kills all processes of a container at
+// once leaves a throwaway folder behind. Linux, macOS and the BSDs only.
+package devdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Config says which Postgres to run, and where. The zero Config runs the newest
+// one in a throwaway folder.
+type Config struct {
+	// Dir keeps the database between runs: made when missing, used again when it
+	// holds a database that devdb made. Only one process can use it at a time; a
+	// second one gets ErrLocked. Its access rights are narrowed to its user.
+	// Defaults to a new folder for temporary files, removed at the end.
+	Dir string
+
+	// Binaries is the folder of initdb and postgres. Defaults to PATH, then the
+	// folders where Debian, Fedora, Alpine, Homebrew, MacPorts and Postgres.app
+	// put them, newest first.
+	Binaries string
+
+	// Settings are server parameters, such as max_connections, for this run.
+	Settings map[string]string
+}
+
+var (
+	// ErrNoPostgres: no usable binaries on this machine. The error around it says
+	// which package has them.
+	ErrNoPostgres = errors.New("no Postgres on this machine")
+	// ErrLocked: Config.Dir is being used by another process.
+	ErrLocked = errors.New("used by another process")
+)
+
+// Server is a running Postgres.
+type Server struct {
+	binaries Binaries
+	dir      string // data, lock and log
+	socket   string // folder of the socket
+	keep     bool
+	proc     *process
+	stop     sync.Once
+	stopErr  error
+}
+
+// Start runs Postgres and returns when it takes connections. ctx bounds the
+// start, not the life of the server: that lasts until Stop or the end of this
+// process.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s := &Server{keep: cfg.Dir != ""}
+	if err := s.start(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("devdb: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, cfg Config) (err error) {
+	var h *home
+	if s.keep {
+		h, err = openHome(cfg.Dir)
+	} else {
+		h, err = tempHome(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	s.dir, s.socket = h.dir, h.socket
+	fail := func(err error) error {
+		h.discard()
+		return err
+	}
+	if s.binaries, err = find(ctx, cfg.Binaries, h.major); err != nil {
+		return fail(err)
+	}
+	lock, err := h.lock(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	defer lock.Close() // the script and Postgres hold it on
+	log, err := h.create("postgres.log")
+	if err != nil {
+		return fail(err)
+	}
+	defer log.Close()
+	if s.proc, err = launch(h, s.binaries.Dir, cfg.Settings, lock, log); err != nil {
+		return fail(err)
+	}
+	if err := s.proc.ready(ctx, filepath.Join(s.dir, "data", "postmaster.pid")); err != nil {
+		s.proc.abort()
+		return fail(fmt.Errorf("start %s: %w%s", s.binaries, err, tail(log.Name())))
+	}
+	return nil
+}
+
+// URL is the address of a database of this server. Every server has the
+// database postgres.
+func (s *Server) URL(database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.User("postgres"),
+		Path:     "/" + database,
+		RawQuery: url.Values{"host": {s.socket}}.Encode(),
+	}
+	return u.String()
+}
+
+// Socket is the path of the unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.socket, socketName) }
+
+// Binaries says which Postgres it is.
+func (s *Server) Binaries() Binaries { return s.binaries }
+
+// Log is the path of the server's log. A throwaway server's goes with it.
+func (s *Server) Log() string { return filepath.Join(s.dir, "postgres.log") }
+
+// Stop ends the server's connections and the server, and removes a throwaway
+// folder. Calls after the first return what the first did.
+func (s *Server) Stop() error {
+	s.stop.Do(func() {
+		if err := s.proc.end(); err != nil {
+			s.stopErr = fmt.Errorf("devdb: stop: %w%s", err, tail(s.Log()))
+		}
+		if s.keep {
+			return
+		}
+		// The script has done it, unless it was killed.
+		if err := os.RemoveAll(s.dir); err != nil && s.stopErr == nil {
+			s.stopErr = fmt.Errorf("devdb: stop: %w", err)
+		}
+	})
+	return s.stopErr
+}
+
+// Kill ends the server as a crash would: SIGKILL to its first process. It
+// returns when the others have noticed and are gone. Stop is still to be called;
+// a kept Dir can then be started again.
+func (s *Server) Kill() error {
+	if err := s.proc.kill(filepath.Join(s.dir, "data", "postmaster.pid")); err != nil {
+		return fmt.Errorf("devdb: kill: %w", err)
+	}
+	return nil
+}
+
+// tail is the end of the server's log, for an error.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if err != nil || lines[0] == "" {
+		return ""
+	}
+	return "\n  " + strings.Join(lines[max(0, len(lines)-8):], "\n  ")
+}
