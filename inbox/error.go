@@ -32,6 +32,9 @@ type ConflictError struct {
 	Tenant, Source, DeliveryID string
 	// First: this body was not seen before under this id; the time for an alarm.
 	First bool
+	// Unrecorded is why the evidence could not be kept; nil when it was, or when
+	// there was enough of it. The verdict holds either way.
+	Unrecorded error
 }
 
 func (e *ConflictError) Error() string {

@@ -1,0 +1,457 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The parts of MaxAccept: up to Config.MaxWait in the queue, then batchTime, of
+// which COMMIT is left commitTime.
+const (
+	batchTime  = 3 * time.Second
+	commitTime = time.Second
+)
+
+// DefaultDeadline is how long a forward is tried when NewForward sets nothing.
+const DefaultDeadline = 24 * time.Hour
+
+// identity is the unique key of a delivery.
+type identity struct{ tenant, source, deliveryID string }
+
+func (k identity) compare(l identity) int {
+	return cmp.Or(cmp.Compare(k.tenant, l.tenant), cmp.Compare(k.source, l.source), cmp.Compare(k.deliveryID, l.deliveryID))
+}
+
+// acceptance is a delivery on its way into the inbox.
+type acceptance struct {
+	d      Delivery
+	key    identity
+	header []byte // encoded
+
+	// What the database said of the key.
+	inserted   bool
+	id         int64
+	hash       [32]byte // of the stored body
+	receivedAt time.Time
+}
+
+// Accept commits d and its forwards, once. After nil the delivery survives a
+// crash; after an error the caller must not tell the sender that it was taken.
+// Other bytes under a known id give a *ConflictError; they are kept as evidence.
+// The remaining errors wrap one of the sentinels of this package.
+//
+// Concurrent calls share transactions. Once the work of a call has been taken
+// up, the end of its ctx no longer stops it.
+func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
+	a, err := newAcceptance(d)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrInternal, err)
+	}
+	if s.alone.has(a.key) {
+		m := &member[*acceptance]{work: a}
+		s.acceptBatch([]*member[*acceptance]{m})
+		err = m.err
+	} else {
+		err = s.accepts.submit(ctx, a, len(d.Body)+len(a.header))
+	}
+	switch {
+	case errors.Is(err, errWaited):
+		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrUnavailable, err)
+	case err != nil:
+		return Receipt{}, err
+	case a.hash != d.BodyHash:
+		return Receipt{}, s.recordConflict(ctx, a)
+	}
+	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt}, nil
+}
+
+// newAcceptance checks what the database would refuse. Identity and headers must
+// fit; metadata that does not is dropped, because a rightly signed delivery is
+// worth more than its labels.
+func newAcceptance(d Delivery) (*acceptance, error) {
+	for _, f := range []struct{ name, value string }{
+		{"tenant", d.Tenant}, {"source", d.Source}, {"delivery id", d.DeliveryID},
+	} {
+		if f.value == "" || len(f.value) > 1024 || !isText(f.value) {
+			return nil, fmt.Errorf("%s is empty, longer than 1024 bytes, or no text", f.name)
+		}
+	}
+	if d.Revision != nil && *d.Revision < 0 {
+		d.Revision, d.MetaError = nil, joinText(d.MetaError, "revision is negative")
+	}
+	for _, f := range []struct {
+		name  string
+		value *string
+		max   int
+	}{
+		{"event id", &d.EventID, 1024}, {"event type", &d.EventType, 1024},
+		{"resource type", &d.ResourceType, 1024}, {"resource id", &d.ResourceID, 1024},
+		{"method", &d.Method, 64}, {"peer", &d.Peer, 256}, {"scheme", &d.Scheme, 256}, {"key id", &d.KeyID, 1024},
+	} {
+		if len(*f.value) > f.max || !isText(*f.value) {
+			*f.value = ""
+			d.MetaError = joinText(d.MetaError, f.name+" is too long or no text")
+		}
+	}
+	d.MetaError = strings.ToValidUTF8(strings.ReplaceAll(d.MetaError, "\x00", ""), "�")
+	d.BodySize = len(d.Body)
+	header, err := encodeHeader(d.Header)
+	if err != nil {
+		return nil, err
+	}
+	return &acceptance{d: d, key: identity{d.Tenant, d.Source, d.DeliveryID}, header: header}, nil
+}
+
+// isText says whether Postgres can hold s as text.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+func joinText(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// acceptBatch decides every member of one group commit.
+func (s *Store) acceptBatch(batch []*member[*acceptance]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTime)
+	defer cancel()
+
+	first := make(map[identity]*acceptance, len(batch))
+	candidates := make([]*acceptance, 0, len(batch))
+	for _, m := range batch {
+		if first[m.work.key] == nil {
+			first[m.work.key] = m.work
+			candidates = append(candidates, m.work)
+		}
+	}
+	err := s.commit(ctx, candidates)
+	if err != nil && len(batch) > 1 && mayShareBlame(err) {
+		s.acceptOneByOne(ctx, batch)
+		return
+	}
+	for _, m := range batch {
+		if m.err = err; err == nil {
+			m.work.follow(first[m.work.key])
+		}
+	}
+	if err != nil && len(batch) == 1 && errors.Is(err, errRefused) {
+		s.alone.add(batch[0].work.key)
+	}
+}
+
+// acceptOneByOne gives each member a transaction of its own after one of them
+// spoiled the batch.
+func (s *Store) acceptOneByOne(ctx context.Context, batch []*member[*acceptance]) {
+	for _, m := range batch {
+		if ctx.Err() != nil {
+			m.err = fmt.Errorf("accept: %w: no time was left after a failed batch", ErrBusy)
+			continue
+		}
+		m.err = s.commit(ctx, []*acceptance{m.work})
+		if errors.Is(m.err, errRefused) {
+			s.alone.add(m.work.key)
+		}
+	}
+}
+
+// follow takes over what the database said of the candidate with the same key:
+// only the candidate itself was inserted.
+func (a *acceptance) follow(candidate *acceptance) {
+	if a != candidate {
+		a.id, a.hash, a.receivedAt = candidate.id, candidate.hash, candidate.receivedAt
+	}
+}
+
+var (
+	// errRefused marks a fault of one member's values, not of the batch.
+	errRefused = errors.New("the database refuses the delivery's values")
+	// errBlocked marks a wait that one member's key may have caused.
+	errBlocked = errors.New("blocked by another transaction")
+)
+
+func mayShareBlame(err error) bool { return errors.Is(err, errRefused) || errors.Is(err, errBlocked) }
+
+// commit brings the candidates, one for each key, into the inbox in one
+// transaction, and tries again where that is sure to do no harm.
+func (s *Store) commit(ctx context.Context, candidates []*acceptance) error {
+	slices.SortFunc(candidates, func(a, b *acceptance) int { return a.key.compare(b.key) })
+	for try := 1; ; try++ {
+		start := time.Now()
+		committing, err := s.transact(ctx, candidates)
+		if err == nil {
+			s.committed(candidates, time.Since(start))
+			return s.recheck(ctx, candidates)
+		}
+		c := classify(err, committing)
+		if c == classReadOnly {
+			s.pool.Reset()
+		}
+		again := (c == classNotCommitted || c == classStale) && try < 2 || c == classRetry && try < 3
+		if again && ctx.Err() == nil && pause(ctx, c) {
+			continue
+		}
+		switch c {
+		case classData, classRolledBack:
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		case classBlocked:
+			err = fmt.Errorf("%w: %w", errBlocked, err)
+		}
+		return storeError("accept", c, err)
+	}
+}
+
+// pause lets the other side of a deadlock finish first.
+func pause(ctx context.Context, c class) bool {
+	if c != classRetry {
+		return true
+	}
+	select {
+	case <-time.After(10*time.Millisecond + rand.N(40*time.Millisecond)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Store) committed(candidates []*acceptance, took time.Duration) {
+	if s.cfg.OnBatch != nil {
+		s.cfg.OnBatch(len(candidates), took)
+	}
+	if s.cfg.OnForwards == nil {
+		return
+	}
+	var told []string
+	for _, a := range candidates {
+		if !a.inserted {
+			continue
+		}
+		for _, f := range a.d.Forwards {
+			if !slices.Contains(told, f.Destination) {
+				told = append(told, f.Destination)
+				s.cfg.OnForwards(f.Destination)
+			}
+		}
+	}
+}
+
+// recheck runs a key once more that was neither inserted nor found: it can only
+// have been pruned in between.
+func (s *Store) recheck(ctx context.Context, candidates []*acceptance) error {
+	for _, a := range candidates {
+		if a.id != 0 {
+			continue
+		}
+		if len(candidates) == 1 {
+			return fmt.Errorf("accept: %w: the row of delivery %s vanished twice", ErrUnavailable, a.key.deliveryID)
+		}
+		if err := s.commit(ctx, []*acceptance{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+// settingsSQL is local to the transaction, so that neither the cluster's defaults
+// nor a pooler's last client decide what a commit means.
+const settingsSQL = `SELECT set_config('synchronous_commit', 'on', true),
+	set_config('statement_timeout', '3s', true), set_config('lock_timeout', '1s', true)`
+
+// insertSQL inserts the candidates that are new, with payload and forwards.
+const insertSQL = `
+WITH d AS (
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::int4[], $6::uuid[], $7::text[], $8::text[],
+		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int8[], $15::bool[], $16::text[], $17::int8[],
+		$18::text[], $19::bytea[], $20::bytea[], $21::bytea[])
+	AS u(tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
+		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision,
+		method, raw_query, headers, body)),
+i AS (
+	INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
+		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision)
+	SELECT tenant, source, delivery_id, body_hash, body_size, request_id, nullif(peer, ''), nullif(scheme, ''),
+		nullif(key_id, ''), nullif(event_id, ''), nullif(event_type, ''), nullif(resource_type, ''), nullif(resource_id, ''),
+		revision, deleted, nullif(meta_error, ''), nullif(config_revision, 0)
+	FROM d ORDER BY tenant COLLATE "C", source COLLATE "C", delivery_id COLLATE "C"
+	ON CONFLICT (tenant, source, delivery_id) DO NOTHING
+	RETURNING id, tenant, source, delivery_id, received_at),
+p AS (
+	INSERT INTO hooklatch.payload (inbox_id, tenant, method, raw_query, headers, body)
+	SELECT i.id, i.tenant, d.method, d.raw_query, d.headers, d.body FROM i JOIN d USING (tenant, source, delivery_id)),
+o AS (
+	INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, next_attempt_at, expires_at)
+	SELECT i.id, i.tenant, x.destination, i.received_at, i.received_at + make_interval(secs => x.deadline)
+	FROM i JOIN unnest($22::text[], $23::text[], $24::text[], $25::text[], $26::float8[])
+		AS x(tenant, source, delivery_id, destination, deadline) USING (tenant, source, delivery_id))
+SELECT id, tenant, source, delivery_id, received_at FROM i`
+
+// storedSQL reads the keys that insertSQL did not return. It is a statement of
+// its own, because only a later snapshot sees what a concurrent winner has
+// committed; and a LATERAL, because a join may become a scan.
+const storedSQL = `
+SELECT x.id, k.tenant, k.source, k.delivery_id, x.received_at, x.body_hash
+FROM unnest($1::text[], $2::text[], $3::text[]) AS k(tenant, source, delivery_id)
+CROSS JOIN LATERAL (
+	SELECT id, received_at, body_hash FROM hooklatch.inbox i
+	WHERE i.tenant = k.tenant AND i.source = k.source AND i.delivery_id = k.delivery_id OFFSET 0) x`
+
+// transact is one accept transaction. committing says that COMMIT may have
+// reached the database when err came.
+func (s *Store) transact(ctx context.Context, candidates []*acceptance) (committing bool, err error) {
+	before, cancel := context.WithTimeout(ctx, batchTime-commitTime)
+	defer cancel()
+	conn, err := s.pool.Acquire(before)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release() // one that is broken, or still inside the transaction, is closed
+	byKey := make(map[identity]*acceptance, len(candidates))
+	for _, a := range candidates {
+		byKey[a.key] = a
+		a.inserted, a.id = false, 0
+	}
+	if err := s.insert(before, conn, candidates, byKey); err != nil {
+		return false, rollback(conn, err)
+	}
+	if err := s.lookUp(before, conn, candidates, byKey); err != nil {
+		return false, rollback(conn, err)
+	}
+	// ctx, not before: whatever the statements took, COMMIT has its own time left.
+	tag, err := conn.Exec(ctx, "COMMIT")
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return true, err
+}
+
+// rollback keeps the connection usable after a refused statement.
+func rollback(conn *pgxpool.Conn, cause error) error {
+	if classify(cause, false) == classStale {
+		conn.Conn().Close(context.Background()) // its cache of statements is wrong
+		return cause
+	}
+	if !conn.Conn().IsClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		conn.Exec(ctx, "ROLLBACK") // if it fails, Release closes the connection
+	}
+	return cause
+}
+
+func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, candidates []*acceptance, byKey map[identity]*acceptance) error {
+	batch := &pgx.Batch{}
+	batch.Queue(beginSQL)
+	batch.Queue(settingsSQL)
+	batch.Queue(insertSQL, insertArgs(candidates)...)
+	results := conn.SendBatch(ctx, batch)
+	defer results.Close()
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	var id int64
+	var k identity
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &k.tenant, &k.source, &k.deliveryID, &at}, func() error {
+		a := byKey[k]
+		a.id, a.inserted, a.hash, a.receivedAt = id, true, a.d.BodyHash, at
+		return nil
+	})
+	return cmp.Or(err, results.Close())
+}
+
+func (s *Store) lookUp(ctx context.Context, conn *pgxpool.Conn, candidates []*acceptance, byKey map[identity]*acceptance) error {
+	var tenants, sources, deliveryIDs []string
+	for _, a := range candidates {
+		if !a.inserted {
+			tenants = append(tenants, a.key.tenant)
+			sources = append(sources, a.key.source)
+			deliveryIDs = append(deliveryIDs, a.key.deliveryID)
+		}
+	}
+	if len(tenants) == 0 {
+		return nil
+	}
+	rows, err := conn.Query(ctx, storedSQL, tenants, sources, deliveryIDs)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var k identity
+	var at time.Time
+	var hash []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &k.tenant, &k.source, &k.deliveryID, &at, &hash}, func() error {
+		a := byKey[k]
+		a.id, a.hash, a.receivedAt = id, [32]byte(hash), at
+		return nil
+	})
+	return err
+}
+
+// insertArgs turns the candidates into one array for each column.
+func insertArgs(candidates []*acceptance) []any {
+	n := len(candidates)
+	var (
+		texts     [12][]string
+		hashes    = make([][]byte, n)
+		sizes     = make([]int32, n)
+		requests  = make([]*uuid.UUID, n)
+		revisions = make([]*int64, n)
+		deleted   = make([]bool, n)
+		configs   = make([]int64, n)
+		queries   = make([][]byte, n)
+		headers   = make([][]byte, n)
+		bodies    = make([][]byte, n)
+
+		tenants, sources, deliveryIDs, destinations []string
+		deadlines                                   []float64
+	)
+	for i := range texts {
+		texts[i] = make([]string, n)
+	}
+	for i, a := range candidates {
+		d := &a.d
+		for j, v := range [...]string{d.Tenant, d.Source, d.DeliveryID, d.Peer, d.Scheme, d.KeyID, d.EventID, d.EventType,
+			d.ResourceType, d.ResourceID, d.MetaError, d.Method} {
+			texts[j][i] = v
+		}
+		hashes[i], sizes[i] = d.BodyHash[:], int32(d.BodySize)
+		if d.RequestID != uuid.Nil {
+			requests[i] = &d.RequestID
+		}
+		revisions[i], deleted[i], configs[i] = d.Revision, d.Deleted, d.ConfigRevision
+		queries[i], headers[i], bodies[i] = []byte(d.RawQuery), a.header, d.Body
+		if bodies[i] == nil {
+			bodies[i] = []byte{} // an empty body is zero bytes, not NULL
+		}
+		for _, f := range d.Forwards {
+			tenants = append(tenants, d.Tenant)
+			sources = append(sources, d.Source)
+			deliveryIDs = append(deliveryIDs, d.DeliveryID)
+			destinations = append(destinations, f.Destination)
+			deadlines = append(deadlines, cmp.Or(f.Deadline, DefaultDeadline).Seconds())
+		}
+	}
+	return []any{texts[0], texts[1], texts[2], hashes, sizes, requests, texts[3], texts[4],
+		texts[5], texts[6], texts[7], texts[8], texts[9], revisions, deleted, texts[10], configs,
+		texts[11], queries, headers, bodies,
+		tenants, sources, deliveryIDs, destinations, deadlines}
+}

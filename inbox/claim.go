@@ -1,0 +1,167 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The reasons with which Claim blocks a forward.
+const (
+	ReasonAttemptsExhausted = "attempts_exhausted"
+	ReasonDeadlinePassed    = "deadline_passed"
+	ReasonBodyPruned        = "body_pruned"
+)
+
+// claimSQL leases what is due, oldest first. A row whose lease has expired leaves
+// an attempt of unknown end behind; one that has no attempts or no time left is
+// blocked in place of being handed out.
+const claimSQL = `
+WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
+due AS (
+	SELECT id, tenant, attempts, lease_until,
+		CASE WHEN expires_at <= (SELECT now FROM t) THEN '` + ReasonDeadlinePassed + `'
+		     WHEN $2::int4 > 0 AND attempts - attempts_free >= $2 THEN '` + ReasonAttemptsExhausted + `'
+		     WHEN NOT EXISTS (SELECT FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0)
+		     THEN '` + ReasonBodyPruned + `' END AS spent
+	FROM hooklatch.outbox
+	WHERE destination = $3 AND state IN ('pending', 'retry_wait') AND next_attempt_at <= (SELECT now FROM t)
+		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
+		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $3 AND paused_at IS NOT NULL)
+	ORDER BY next_attempt_at, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+lost AS (
+	INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
+	SELECT id, attempts, tenant, (SELECT now FROM t), 'unknown', 'the lease ran out before the attempt was settled', nullif($6::int8, 0)
+	FROM due WHERE lease_until IS NOT NULL
+	ON CONFLICT DO NOTHING)
+UPDATE hooklatch.outbox o SET
+	state = CASE WHEN spent IS NULL THEN o.state ELSE 'blocked' END,
+	blocked_reason = spent,
+	settled_at = CASE WHEN spent IS NULL THEN o.settled_at ELSE (SELECT now FROM t) END,
+	attempts = o.attempts + (spent IS NULL)::int4,
+	lease_token = o.lease_token + 1,
+	lease_until = CASE WHEN spent IS NULL THEN (SELECT now FROM t) + $5::interval END
+FROM due WHERE o.id = due.id
+RETURNING o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until, o.next_attempt_at, o.expires_at`
+
+// claimedSQL reads what to hand over, each by its key and never by a join, which
+// the planner might turn into a scan.
+const claimedSQL = `
+SELECT k.n, i.tenant, i.source, i.delivery_id, i.body_hash, i.body_size, i.received_at, i.key_id, i.event_id, i.event_type,
+	i.resource_type, i.resource_id, i.revision, i.deleted, p.method, p.raw_query, p.headers, p.body
+FROM unnest($1::int8[]) WITH ORDINALITY AS k(id, n)
+CROSS JOIN LATERAL (
+	SELECT tenant, source, delivery_id, body_hash, body_size, received_at, coalesce(key_id, '') AS key_id,
+		coalesce(event_id, '') AS event_id, coalesce(event_type, '') AS event_type,
+		coalesce(resource_type, '') AS resource_type, coalesce(resource_id, '') AS resource_id, revision, deleted
+	FROM hooklatch.inbox WHERE id = k.id OFFSET 0) i
+CROSS JOIN LATERAL (
+	SELECT method, raw_query, headers, body FROM hooklatch.payload WHERE inbox_id = k.id AND variant = 0 OFFSET 0) p`
+
+// Claim leases forwards of one destination that are due, oldest first, at most
+// r.Limit, and returns them with what to hand over. Attempts are counted here,
+// so that one which kills its process is counted too. A paused destination has
+// nothing due.
+func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
+	if r.Limit <= 0 || r.Lease <= 0 || r.Destination == "" {
+		return nil, errors.New("claim: destination, limit and lease are demanded")
+	}
+	var now *time.Time
+	if !r.Now.IsZero() {
+		now = &r.Now
+	}
+	for {
+		var claimed []Forward
+		var blocked int
+		err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+			claimed, blocked, err = claim(ctx, tx, now, r)
+			if err != nil {
+				return err
+			}
+			return readClaimed(ctx, tx, claimed)
+		})
+		if err != nil {
+			return nil, storeError("claim", classify(err, false), err)
+		}
+		if len(claimed) > 0 || blocked == 0 {
+			return claimed, nil
+		}
+	}
+}
+
+func claim(ctx context.Context, tx pgx.Tx, now *time.Time, r ClaimRequest) (claimed []Forward, blocked int, err error) {
+	rows, err := tx.Query(ctx, claimSQL, now, r.MaxAttempts, r.Destination, r.Limit, r.Lease, r.ConfigRevision)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := Forward{Destination: r.Destination}
+	var lease *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
+		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
+		if f.State == Blocked {
+			blocked++
+			return nil
+		}
+		f.LeaseUntil = *lease
+		claimed = append(claimed, f)
+		return nil
+	})
+	slices.SortFunc(claimed, func(a, b Forward) int {
+		return cmp.Or(a.NextAttemptAt.Compare(b.NextAttemptAt), cmp.Compare(a.ID, b.ID))
+	})
+	return claimed, blocked, err
+}
+
+func readClaimed(ctx context.Context, tx pgx.Tx, claimed []Forward) error {
+	if len(claimed) == 0 {
+		return nil
+	}
+	ids := make([]int64, len(claimed))
+	for i, f := range claimed {
+		ids[i] = f.Delivery.ID
+	}
+	rows, err := tx.Query(ctx, claimedSQL, ids)
+	if err != nil {
+		return err
+	}
+	var d Delivery
+	var n, read int
+	var hash, query, headers, body []byte
+	_, err = pgx.ForEachRow(rows, []any{&n, &d.Tenant, &d.Source, &d.DeliveryID, &hash, &d.BodySize, &d.ReceivedAt, &d.KeyID, &d.EventID, &d.EventType,
+		&d.ResourceType, &d.ResourceID, &d.Revision, &d.Deleted, &d.Method, &query, &headers, &body}, func() error {
+		f := &claimed[n-1]
+		d.ID = f.Delivery.ID
+		d.BodyHash, d.RawQuery, d.Header, d.Body = [32]byte(hash), string(query), decodeHeader(headers), body
+		f.Delivery = d
+		d.Revision = nil
+		read++
+		return nil
+	})
+	if err == nil && read != len(claimed) {
+		err = fmt.Errorf("%d of %d claimed forwards have no payload", len(claimed)-read, len(claimed))
+	}
+	return err
+}
+
+const renewSQL = `
+UPDATE hooklatch.outbox SET lease_until = clock_timestamp() + $3::interval
+WHERE id = $1 AND lease_token = $2 AND lease_until IS NOT NULL RETURNING lease_until`
+
+// Renew prolongs a lease to the given time from now and returns its new end.
+// After ErrLeaseLost the worker must stop: somebody else may have the forward.
+func (s *Store) Renew(ctx context.Context, forwardID, token int64, lease time.Duration) (time.Time, error) {
+	var until time.Time
+	err := s.pool.QueryRow(ctx, renewSQL, forwardID, token, lease).Scan(&until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return until, fmt.Errorf("renew forward %d: %w", forwardID, ErrLeaseLost)
+	}
+	if err != nil {
+		return until, storeError(fmt.Sprintf("renew forward %d", forwardID), classify(err, false), err)
+	}
+	return until, nil
+}

@@ -1,0 +1,98 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// maxConflicts is how many other bodies are kept for one delivery id. What comes
+// beyond is refused all the same, but no longer kept.
+const maxConflicts = 8
+
+// Conflict is another body that came under a delivery id that was taken.
+type Conflict struct {
+	ID       int64
+	BodyHash [32]byte
+	Body     []byte
+	Header   map[string][]string
+	KeyID    string
+
+	RequestID   uuid.UUID // of the first request that brought it
+	Seen        int       // how often it came
+	FirstSeenAt time.Time
+	LastSeenAt  time.Time
+}
+
+// lockConflictSQL makes the conflicts of one delivery id wait for one another,
+// so that the cap and "the first" are exact.
+const lockConflictSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2 || chr(31) || $3, 7))`
+
+const insertConflictSQL = `
+WITH known AS (
+	SELECT count(*) AS n, coalesce(bool_or(body_hash = $4), false) AS same FROM hooklatch.conflict
+	WHERE tenant = $1 AND source = $2 AND delivery_id = $3)
+INSERT INTO hooklatch.conflict (tenant, source, delivery_id, body_hash, headers, body, key_id, request_id)
+SELECT $1, $2, $3, $4, $5, $6, nullif($7, ''), $8 FROM known WHERE same OR n < $9
+ON CONFLICT (tenant, source, delivery_id, body_hash) DO UPDATE SET seen = conflict.seen + 1, last_seen_at = now()
+RETURNING conflict.seen = 1 AND (SELECT n = 0 FROM known)`
+
+// recordConflict keeps the evidence in a transaction of its own. Its failure
+// changes nothing of the verdict: the stored row stays, these bytes are refused.
+func (s *Store) recordConflict(ctx context.Context, a *acceptance) *ConflictError {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	conflict := &ConflictError{Tenant: a.key.tenant, Source: a.key.source, DeliveryID: a.key.deliveryID}
+	var request *uuid.UUID
+	if a.d.RequestID != uuid.Nil {
+		request = &a.d.RequestID
+	}
+	body := a.d.Body
+	if body == nil {
+		body = []byte{}
+	}
+	conflict.Unrecorded = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockConflictSQL, a.key.tenant, a.key.source, a.key.deliveryID); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, insertConflictSQL, a.key.tenant, a.key.source, a.key.deliveryID,
+			a.d.BodyHash[:], a.header, body, a.d.KeyID, request, maxConflicts)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, []any{&conflict.First}, func() error { return nil })
+		return err
+	})
+	return conflict
+}
+
+const conflictsSQL = `
+SELECT id, body_hash, body, headers, coalesce(key_id, ''), request_id, seen, first_seen_at, last_seen_at
+FROM hooklatch.conflict WHERE tenant = $1 AND source = $2 AND delivery_id = $3 ORDER BY id`
+
+// Conflicts returns the evidence for one delivery id, the first conflict first.
+func (s *Store) Conflicts(ctx context.Context, tenant, source, deliveryID string) ([]Conflict, error) {
+	rows, err := s.pool.Query(ctx, conflictsSQL, tenant, source, deliveryID)
+	if err != nil {
+		return nil, readError("conflicts", err)
+	}
+	conflicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Conflict, err error) {
+		var hash, headers []byte
+		var request *uuid.UUID
+		err = row.Scan(&c.ID, &hash, &c.Body, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
+		if err != nil {
+			return c, err
+		}
+		if request != nil {
+			c.RequestID = *request
+		}
+		c.BodyHash, c.Header = [32]byte(hash), decodeHeader(headers)
+		return c, nil
+	})
+	if err != nil {
+		return nil, readError("conflicts", err)
+	}
+	return conflicts, nil
+}

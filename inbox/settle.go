@@ -1,0 +1,207 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settling is a settlement on its way, and whether its lease was still held.
+type settling struct {
+	Settlement
+	held bool
+}
+
+// Settle ends a lease: it moves the forward as s.Outcome says and appends the
+// attempt to the ledger, in one transaction that concurrent calls share. A
+// worker whose lease was lost changes nothing but the ledger, where its attempt
+// is marked late, and gets ErrLeaseLost. Settling a lease twice is harmless: the
+// second call returns nil.
+func (s *Store) Settle(ctx context.Context, st Settlement) error {
+	if err := st.check(); err != nil {
+		return err
+	}
+	work := &settling{Settlement: st}
+	err := s.settles.submit(ctx, work, len(st.Answer)+len(st.Error))
+	if errors.Is(err, errWaited) {
+		return fmt.Errorf("settle forward %d: %w: %w", st.ForwardID, ErrUnavailable, err)
+	}
+	if err != nil {
+		return fmt.Errorf("settle forward %d: %w", st.ForwardID, err)
+	}
+	return work.verdict()
+}
+
+// SettleTx is Settle inside the caller's transaction, so that business rows and
+// "done" commit together. After ErrLeaseLost the caller must roll back.
+func (s *Store) SettleTx(ctx context.Context, tx pgx.Tx, st Settlement) error {
+	if err := st.check(); err != nil {
+		return err
+	}
+	work := &settling{Settlement: st}
+	if err := settle(ctx, tx, []*settling{work}); err != nil {
+		return storeError(fmt.Sprintf("settle forward %d", st.ForwardID), classify(err, false), err)
+	}
+	return work.verdict()
+}
+
+func (st Settlement) check() error {
+	switch {
+	case st.Outcome < OutcomeAccepted || st.Outcome > OutcomeReleased:
+		return fmt.Errorf("settle forward %d: unknown outcome %d", st.ForwardID, st.Outcome)
+	case st.Outcome != OutcomeReleased && st.Class == "":
+		return fmt.Errorf("settle forward %d: the attempt has no class", st.ForwardID)
+	}
+	return nil
+}
+
+func (w *settling) verdict() error {
+	if !w.held {
+		return fmt.Errorf("settle forward %d: %w", w.ForwardID, ErrLeaseLost)
+	}
+	return nil
+}
+
+// settleBatch decides every member of one shared settlement.
+func (s *Store) settleBatch(batch []*member[*settling]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTime)
+	defer cancel()
+	work := make([]*settling, len(batch))
+	for i, m := range batch {
+		work[i] = m.work
+	}
+	err := s.settleAll(ctx, work)
+	if err != nil && len(batch) > 1 && mayShareBlame(err) {
+		for _, m := range batch {
+			m.err = s.settleAll(ctx, []*settling{m.work})
+		}
+		return
+	}
+	for _, m := range batch {
+		m.err = err
+	}
+}
+
+func (s *Store) settleAll(ctx context.Context, work []*settling) error {
+	for try := 1; ; try++ {
+		err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return settle(ctx, tx, work)
+		})
+		if err == nil {
+			return nil
+		}
+		// Settling twice is harmless, so an unknown outcome may be tried again.
+		c := classify(err, false)
+		if (c == classNotCommitted || c == classStale || c == classRetry) && try < 3 && ctx.Err() == nil && pause(ctx, c) {
+			continue
+		}
+		switch c {
+		case classData, classRolledBack:
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		case classBlocked:
+			err = fmt.Errorf("%w: %w", errBlocked, err)
+		}
+		return fmt.Errorf("%w: %w", c.public(), err)
+	}
+}
+
+// settleSQL moves the forwards whose lease is still held, and appends every
+// attempt that was sent. The token alone guards: a second lease has the same
+// state as the first. A forward that this very lease has settled before has the
+// token and no lease: that is the repeat of a settlement whose answer was lost.
+const settleSQL = `
+WITH s AS MATERIALIZED (
+	SELECT *, coalesce(at, clock_timestamp()) AS now
+	FROM unnest($1::int8[], $2::int8[], $3::int4[], $4::text[], $5::int8[], $6::bool[], $7::text[], $8::bool[],
+		$9::text[], $10::int4[], $11::text[], $12::bytea[], $13::int8[], $14::text[], $15::int8[], $16::timestamptz[]) WITH ORDINALITY
+	AS u(id, token, number, state, delay_us, free, reason, released,
+		class, status, error, answer, duration_us, worker, config_revision, at, n)),
+l AS MATERIALIZED (
+	SELECT s.n, o.tenant, o.lease_token = s.token AS held, o.lease_token = s.token AND o.lease_until IS NOT NULL AS live
+	FROM s CROSS JOIN LATERAL (
+		SELECT tenant, lease_token, lease_until FROM hooklatch.outbox WHERE id = s.id FOR UPDATE) o),
+u AS (
+	UPDATE hooklatch.outbox o SET
+		state = CASE WHEN s.released THEN o.state ELSE s.state END,
+		next_attempt_at = CASE WHEN s.released THEN o.next_attempt_at ELSE s.now + make_interval(secs => s.delay_us / 1e6) END,
+		attempts = o.attempts - s.released::int4,
+		attempts_free = o.attempts_free + s.free::int4,
+		blocked_reason = nullif(s.reason, ''),
+		settled_at = CASE WHEN s.state IN ('accepted', 'blocked') AND NOT s.released THEN s.now END,
+		lease_until = NULL
+	FROM s JOIN l USING (n) WHERE o.id = s.id AND l.live),
+a AS (
+	INSERT INTO hooklatch.attempt (outbox_id, number, late, tenant, ended_at, duration, class, status, error, answer, worker, config_revision)
+	SELECT s.id, s.number, NOT l.held, l.tenant, s.now, make_interval(secs => s.duration_us / 1e6), s.class, nullif(s.status, 0),
+		nullif(s.error, ''), s.answer, nullif(s.worker, ''), nullif(s.config_revision, 0)
+	FROM s JOIN l USING (n) WHERE NOT s.released AND (l.live OR NOT l.held)
+	ON CONFLICT DO NOTHING)
+SELECT n, held FROM l`
+
+// settle runs the work in the order of the forwards' ids, so that two batches
+// never wait for each other in a circle.
+func settle(ctx context.Context, tx pgx.Tx, work []*settling) error {
+	slices.SortFunc(work, func(a, b *settling) int { return cmp.Compare(a.ForwardID, b.ForwardID) })
+	for _, w := range work {
+		w.held = false
+	}
+	rows, err := tx.Query(ctx, settleSQL, settleArgs(work)...)
+	if err != nil {
+		return err
+	}
+	var n int
+	var held bool
+	_, err = pgx.ForEachRow(rows, []any{&n, &held}, func() error {
+		work[n-1].held = held
+		return nil
+	})
+	return err
+}
+
+var stateOf = map[Outcome]State{
+	OutcomeAccepted: Accepted,
+	OutcomeRetry:    RetryWait,
+	OutcomeBlocked:  Blocked,
+	OutcomeReleased: Pending, // not used: a released forward keeps its state
+}
+
+// settleArgs turns the settlements into one array for each column.
+func settleArgs(work []*settling) []any {
+	n := len(work)
+	var (
+		ids, tokens, delays, durations, configs = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+		numbers, statuses                       = make([]int32, n), make([]int32, n)
+		states, reasons, classes, texts         = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		workers                                 = make([]string, n)
+		free, released                          = make([]bool, n), make([]bool, n)
+		answers                                 = make([][]byte, n)
+		at                                      = make([]*time.Time, n)
+	)
+	for i, w := range work {
+		ids[i], tokens[i], numbers[i] = w.ForwardID, w.Token, int32(w.Attempt)
+		states[i], reasons[i] = string(stateOf[w.Outcome]), toText(w.Reason)
+		if w.Outcome == OutcomeRetry {
+			delays[i] = w.Delay.Microseconds()
+		}
+		free[i], released[i] = w.Free, w.Outcome == OutcomeReleased
+		classes[i], statuses[i], texts[i], answers[i] = toText(w.Class), int32(w.Status), toText(w.Error), w.Answer
+		durations[i], workers[i], configs[i] = w.Duration.Microseconds(), toText(w.Worker), w.ConfigRevision
+		if !w.Now.IsZero() {
+			at[i] = &w.Now
+		}
+	}
+	return []any{ids, tokens, numbers, states, delays, free, reasons, released,
+		classes, statuses, texts, answers, durations, workers, configs, at}
+}
+
+// toText makes foreign text fit for the database: an app's answer must not be
+// able to spoil its own settlement.
+func toText(s string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
+}
