@@ -1,0 +1,306 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// begin opens a session of its own in which another writer can be played.
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(context.Background(), pool.Config().ConnConfig.Copy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	tx, err := conn.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// untilBlocked waits until n sessions of this database wait for a lock.
+func untilBlocked(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) < n {
+		if time.Now().After(deadline) {
+			t.Fatalf("never were %d sessions blocked", n)
+		}
+	}
+}
+
+const playWinnerSQL = `INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size) VALUES ('t1', 'src1', 'dlv_1', $1, 1)`
+
+// E6: the loser of the race waits for the winner and then compares with what the
+// winner stored, whatever the database's default isolation is.
+func TestCaseE6_LoserOfTheRaceWaitsForTheWinner(t *testing.T) {
+	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
+		for _, c := range []struct {
+			name     string
+			body     string // the winner's
+			commits  bool
+			wantNew  bool
+			conflict bool
+		}{
+			{"same bytes, committed", "mine", true, false, false},
+			{"other bytes, committed", "theirs", true, false, true},
+			{"other bytes, rolled back", "theirs", false, true, false},
+		} {
+			t.Run(isolation+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				s, pool := newStore(t)
+				exec(t, pool, fmt.Sprintf(`ALTER DATABASE %s SET default_transaction_isolation = '%s'`,
+					pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize(), isolation))
+				pool.Reset()
+				winner := delivery("dlv_1", c.body)
+				tx := begin(t, pool)
+				if _, err := tx.Exec(t.Context(), playWinnerSQL, winner.BodyHash[:]); err != nil {
+					t.Fatal(err)
+				}
+				result := make(chan error)
+				var r Receipt
+				go func() {
+					var err error
+					r, err = s.Accept(context.Background(), delivery("dlv_1", "mine"))
+					result <- err
+				}()
+				untilBlocked(t, pool, 1)
+				end := tx.Rollback
+				if c.commits {
+					end = tx.Commit
+				}
+				if err := end(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				err := <-result
+				var conflict *ConflictError
+				if errors.As(err, &conflict) != c.conflict || !c.conflict && (err != nil || r.Duplicate == c.wantNew) {
+					t.Errorf("receipt %+v, %v; want new %v, conflict %v", r, err, c.wantNew, c.conflict)
+				}
+			})
+		}
+	}
+}
+
+// X36, D4: a key that another session holds too long costs only its own delivery,
+// and leaves nothing that would make the retry a duplicate.
+func TestX36_HeldKeySpoilsNoOtherMember(t *testing.T) {
+	s, pool := newStore(t)
+	tx := begin(t, pool)
+	held := delivery("dlv_1", "held")
+	if _, err := tx.Exec(t.Context(), playWinnerSQL, held.BodyHash[:]); err != nil {
+		t.Fatal(err)
+	}
+	var members []*member[*acceptance]
+	for _, id := range []string{"dlv_0", "dlv_1", "dlv_2"} {
+		work, err := newAcceptance(delivery(id, "held"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, &member[*acceptance]{work: work})
+	}
+	start := time.Now()
+	s.acceptBatch(members)
+	if took := time.Since(start); took > batchTime {
+		t.Errorf("took %v", took)
+	}
+	for i, want := range []error{nil, ErrBusy, nil} {
+		if !errors.Is(members[i].err, want) {
+			t.Errorf("member %d: %v, want %v", i, members[i].err, want)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := accept(t, s, held); r.Duplicate {
+		t.Error("the retry is a duplicate, but nothing was stored")
+	}
+}
+
+// X37: a member that the database refuses fails alone, and its retries go alone.
+func TestX37_RefusedMemberFailsAlone(t *testing.T) {
+	s, pool := newStore(t)
+	exec(t, pool, `CREATE FUNCTION hooklatch.refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$BEGIN IF NEW.delivery_id = 'poison' THEN RAISE 'refused' USING ERRCODE = '22003'; END IF; RETURN NEW; END$$`)
+	exec(t, pool, `CREATE TRIGGER refuse BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION hooklatch.refuse()`)
+	var members []*member[*acceptance]
+	for _, id := range []string{"a", "poison", "b"} {
+		work, err := newAcceptance(delivery(id, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, &member[*acceptance]{work: work})
+	}
+	s.acceptBatch(members)
+	for i, want := range []error{nil, ErrInternal, nil} {
+		if !errors.Is(members[i].err, want) {
+			t.Errorf("member %d: %v, want %v", i, members[i].err, want)
+		}
+	}
+	if !s.alone.has(members[1].work.key) {
+		t.Error("the poisoned id is not set apart")
+	}
+	if _, err := s.Accept(t.Context(), delivery("poison", "x")); !errors.Is(err, ErrInternal) {
+		t.Errorf("alone: %v, want ErrInternal", err)
+	}
+	exec(t, pool, `DROP TRIGGER refuse ON hooklatch.inbox`)
+	if r := accept(t, s, delivery("poison", "x")); r.Duplicate {
+		t.Error("a duplicate of what was refused")
+	}
+}
+
+// E4: two writers with the same keys in opposite order. The batches are sorted,
+// so they cannot wait for each other in a circle.
+func TestCaseE4_OppositeOrdersDoNotDeadlock(t *testing.T) {
+	s, pool := newStore(t)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for round := range 20 {
+				var members []*member[*acceptance]
+				for i := range 16 {
+					n := i
+					if w%2 == 1 {
+						n = 15 - i
+					}
+					work, err := newAcceptance(delivery(fmt.Sprintf("%d-%d", round, n), "x"))
+					if err != nil {
+						t.Error(err)
+					}
+					members = append(members, &member[*acceptance]{work: work})
+				}
+				s.acceptBatch(members)
+				for _, m := range members {
+					if m.err != nil {
+						t.Error(m.err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.inbox`); n != 20*16 {
+		t.Errorf("%d rows, want %d", n, 20*16)
+	}
+	if n := count(t, pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+// X32: a database that takes no writes.
+func TestX32_ReadOnlyDatabaseIsUnavailableAndComesBack(t *testing.T) {
+	s, pool := newStore(t)
+	accept(t, s, delivery("dlv_1", "x"))
+	if _, err := s.Ready(t.Context()); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
+	exec(t, pool, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
+	pool.Reset()
+	if _, err := s.Accept(t.Context(), delivery("dlv_2", "x")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("read-only: %v, want ErrUnavailable", err)
+	}
+	if _, err := s.Ready(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("ready on a read-only database: %v, want ErrUnavailable", err)
+	}
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), `SET TRANSACTION READ WRITE`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `ALTER DATABASE `+name+` RESET default_transaction_read_only`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	accept(t, s, delivery("dlv_2", "x"))
+}
+
+// The role's synchronous_commit must not decide what 202 means.
+func TestAcceptCommitsSynchronouslyWhateverTheDefault(t *testing.T) {
+	s, pool := newStore(t)
+	exec(t, pool, `ALTER DATABASE `+pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()+` SET synchronous_commit = off`)
+	exec(t, pool, `CREATE TABLE seen (setting text)`)
+	exec(t, pool, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
+		$$BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END$$`)
+	exec(t, pool, `CREATE TRIGGER see BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION see()`)
+	pool.Reset()
+	if n := count(t, pool, `SELECT (current_setting('synchronous_commit') = 'off')::int`); n != 1 {
+		t.Fatal("void: the default is not off")
+	}
+	accept(t, s, delivery("dlv_1", "x"))
+	if n := count(t, pool, `SELECT count(*) FROM seen WHERE setting = 'on'`); n != 1 {
+		t.Error("the accept transaction ran without synchronous_commit")
+	}
+}
+
+func TestX40_MissingTableIsInternal(t *testing.T) {
+	s, pool := newStore(t)
+	exec(t, pool, `DROP TABLE hooklatch.conflict, hooklatch.payload CASCADE`)
+	if _, err := s.Accept(t.Context(), delivery("dlv_1", "x")); !errors.Is(err, ErrInternal) {
+		t.Errorf("%v, want ErrInternal", err)
+	}
+}
+
+// E3: the cache of prepared statements of one connection is wrong.
+func TestCaseE3_StalePreparedStatementIsTriedOnceMore(t *testing.T) {
+	s, pool := newStore(t)
+	accept(t, s, delivery("dlv_1", "x"))
+	for _, c := range pool.AcquireAllIdle(t.Context()) {
+		if _, err := c.Exec(t.Context(), `DEALLOCATE ALL`); err != nil {
+			t.Fatal(err)
+		}
+		c.Release()
+	}
+	accept(t, s, delivery("dlv_2", "x"))
+}
+
+func TestClassify(t *testing.T) {
+	lost := errors.New("unexpected EOF")
+	for _, c := range []struct {
+		name       string
+		err        error
+		committing bool
+		want       error
+	}{
+		{"lost before COMMIT", lost, false, ErrUnavailable},
+		{"lost in COMMIT", lost, true, ErrOutcomeUnknown},
+		{"deadline in COMMIT", context.DeadlineExceeded, true, ErrOutcomeUnknown},
+		{"too many connections", &pgconn.PgError{Code: "53300"}, false, ErrUnavailable},
+		{"shutdown before COMMIT", &pgconn.PgError{Code: "57P01"}, false, ErrUnavailable},
+		{"shutdown in COMMIT", &pgconn.PgError{Code: "57P01"}, true, ErrOutcomeUnknown},
+		{"connection failure in COMMIT", &pgconn.PgError{Code: "08006"}, true, ErrOutcomeUnknown},
+		{"connection failure before COMMIT", &pgconn.PgError{Code: "08006"}, false, ErrUnavailable},
+		{"standby", &pgconn.PgError{Code: "25006"}, false, ErrUnavailable},
+		{"deadlock", &pgconn.PgError{Code: "40P01"}, false, ErrBusy},
+		{"serialization in COMMIT", &pgconn.PgError{Code: "40001"}, true, ErrBusy},
+		{"lock timeout", &pgconn.PgError{Code: "55P03"}, false, ErrBusy},
+		{"statement timeout", &pgconn.PgError{Code: "57014"}, false, ErrBusy},
+		{"disk full", &pgconn.PgError{Code: "53100"}, false, ErrFull},
+		{"out of memory", &pgconn.PgError{Code: "53200"}, false, ErrUnavailable},
+		{"cached plan", &pgconn.PgError{Code: "0A000", Message: "cached plan must not change result type"}, false, ErrUnavailable},
+		{"feature", &pgconn.PgError{Code: "0A000", Message: "no such thing"}, false, ErrInternal},
+		{"value", &pgconn.PgError{Code: "22021"}, false, ErrInternal},
+		{"program limit", &pgconn.PgError{Code: "54000"}, false, ErrInternal},
+		{"right", &pgconn.PgError{Code: "42501"}, false, ErrInternal},
+		{"schema", &pgconn.PgError{Code: "3F000"}, false, ErrInternal},
+		{"corruption", &pgconn.PgError{Code: "XX001"}, false, ErrInternal},
+		{"no code", &pgconn.PgError{}, false, ErrInternal},
+		{"answered ROLLBACK", pgx.ErrTxCommitRollback, true, ErrInternal},
+	} {
+		if got := classify(c.err, c.committing).public(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
