@@ -48,6 +48,7 @@ func (s *stdio) colour(w io.Writer) bool {
 // commands lists the commands in the order of the help page.
 func commands(s *stdio) []*cli.Command {
 	return []*cli.Command{
+		configCommand(s),
 		keygenCommand(s),
 		completionCommand(s),
 		versionCommand(s),

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// config is the configuration file. It is strict: what is not named here is an
+// error that points at its line, and so is what a later version will know. There
+// is no $ expansion: it eats passwords. Secrets stand in it as references only.
+// Relative paths start at the file's folder.
+//
+// The json tags name the keys of the file. A key that stands in a "later" tag is
+// part of the design and not of this version: it is refused by name, since a
+// silently ignored rule is worse than none.
+type config struct {
+	_ struct{} `later:"upstream,retention,refusals,console,traces,trusted_proxies,proxy_protocol"`
+
+	Version  int            `json:"version" jsonschema:"version of this format: 1"`
+	Listen   listenConfig   `json:"listen" jsonschema:"where to listen"`
+	TLS      tlsConfig      `json:"tls,omitzero" jsonschema:"how https is served"`
+	Database databaseConfig `json:"database,omitzero" jsonschema:"the Postgres that holds the inbox"`
+	Defaults defaultsConfig `json:"defaults,omitzero" jsonschema:"values of every source that has none of its own"`
+
+	Sources      map[string]*sourceConfig      `json:"sources" jsonschema:"trusted senders, by name"`
+	Destinations map[string]*destinationConfig `json:"destinations,omitempty" jsonschema:"where deliveries are handed on, by name"`
+
+	Limits limitsConfig `json:"limits,omitzero" jsonschema:"bounds of the whole process"`
+	Stop   stopConfig   `json:"stop,omitzero" jsonschema:"times of a graceful stop"`
+	Log    logConfig    `json:"log,omitzero" jsonschema:"the log on stderr"`
+
+	file string // as it was named
+	dir  string // where relative paths start
+	text []byte // what was read
+	at   positions
+
+	warnings []problem
+}
+
+type listenConfig struct {
+	HTTPS string `json:"https,omitempty" jsonschema:"address of the TLS listener for sources, such as :443"`
+	HTTP  string `json:"http,omitempty" jsonschema:"address of the plain listener for sources; only with tls.mode off"`
+	Admin string `json:"admin,omitempty" jsonschema:"address of the private listener; defaults to 127.0.0.1:9470"`
+}
+
+type tlsConfig struct {
+	_ struct{} `later:"domains,email,ca,storage"`
+
+	Mode         string              `json:"mode,omitempty" jsonschema:"files or off; defaults to off where only listen.http is set"`
+	Certificates []certificateConfig `json:"certificates,omitempty" jsonschema:"with mode files: the certificates to serve, picked by server name"`
+}
+
+type certificateConfig struct {
+	Cert string `json:"cert" jsonschema:"PEM file of the certificate chain"`
+	Key  string `json:"key" jsonschema:"PEM file of its private key"`
+}
+
+type databaseConfig struct {
+	URL     secretRef `json:"url,omitzero" jsonschema:"connection URL; defaults to {env: DATABASE_URL}"`
+	Migrate string    `json:"migrate,omitempty" jsonschema:"check: refuse to start on another schema; auto: migrate at start. Defaults to check"`
+	Pooler  string    `json:"pooler,omitempty" jsonschema:"none, or pgbouncer for transaction pooling. Defaults to none"`
+}
+
+type defaultsConfig struct {
+	MaxBody   size     `json:"max_body,omitzero" jsonschema:"largest body; defaults to 256KiB"`
+	Tolerance duration `json:"tolerance,omitzero" jsonschema:"how far a signed timestamp may be from now, both ways; defaults to that of the scheme"`
+}
+
+// sourceConfig is one trusted sender.
+type sourceConfig struct {
+	_ struct{} `later:"conflict_ignore,expect_every,gap_timeout,addresses,rate,backlog,require_json,types,backfill,handshake,body_guard,success_body,success_type,refusal_status,conflict_status"`
+
+	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
+	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
+	Path   string       `json:"path" jsonschema:"exact path of the route"`
+	Scheme schemeConfig `json:"scheme" jsonschema:"a built-in scheme, {preset: NAME, …} with fields to replace, or a whole recipe"`
+	Keys   []keyConfig  `json:"keys" jsonschema:"signing keys, whatever their span"`
+
+	Rename    map[string]string `json:"rename,omitempty" jsonschema:"header names of the scheme to replace"`
+	Params    map[string]string `json:"params,omitempty" jsonschema:"values of {param:x} in the scheme"`
+	PublicURL string            `json:"public_url,omitempty" jsonschema:"URL as the sender knows it, for schemes that sign it"`
+	MaxBody   size              `json:"max_body,omitzero" jsonschema:"largest body; defaults to defaults.max_body"`
+	Tolerance duration          `json:"tolerance,omitzero" jsonschema:"defaults to defaults.tolerance"`
+
+	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer, or header:NAME"`
+	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand"`
+
+	Ordering      string        `json:"ordering,omitempty" jsonschema:"none"`
+	OnConflict    string        `json:"on_conflict,omitempty" jsonschema:"reject"`
+	SuccessStatus int           `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
+	Forward       []routeConfig `json:"forward,omitempty" jsonschema:"destinations; every entry that fits makes one forward"`
+}
+
+type keyConfig struct {
+	_ struct{} `later:"scheme,enrol_until"`
+
+	ID        string    `json:"id" jsonschema:"name of the key; the key id on the wire where the scheme has one"`
+	Secret    secretRef `json:"secret" jsonschema:"where the secret stands"`
+	Encoding  string    `json:"encoding,omitempty" jsonschema:"utf8, hex, base64 or whsec, or an encoding of public keys; defaults to that of the scheme"`
+	NotBefore time.Time `json:"not_before,omitzero" jsonschema:"first instant at which the key is accepted"`
+	NotAfter  time.Time `json:"not_after,omitzero" jsonschema:"first instant at which it is no longer accepted"`
+}
+
+type eventConfig struct {
+	_ struct{} `later:"time"`
+
+	ID   fieldConfig `json:"id,omitzero"`
+	Type fieldConfig `json:"type,omitzero"`
+}
+
+type resourceConfig struct {
+	Type     fieldConfig `json:"type,omitzero"`
+	ID       fieldConfig `json:"id,omitzero"`
+	Revision fieldConfig `json:"revision,omitzero"`
+	Deleted  fieldConfig `json:"deleted,omitzero"`
+}
+
+// routeConfig is an entry of forward: a destination's name, or {to, types}.
+type routeConfig struct {
+	To    string   `json:"to"`
+	Types []string `json:"types,omitempty"`
+}
+
+// destinationConfig is where deliveries are handed on.
+type destinationConfig struct {
+	_ struct{} `later:"rate,breaker,sign,owner,responses,shares,socket,tls"`
+
+	URL         string      `json:"url" jsonschema:"http or https URL that deliveries are posted to"`
+	Timeout     duration    `json:"timeout,omitzero" jsonschema:"of one attempt; defaults to 10s"`
+	Concurrency int         `json:"concurrency,omitempty" jsonschema:"attempts at once; defaults to 16"`
+	Retry       retryConfig `json:"retry,omitzero" jsonschema:"when a failed attempt is repeated"`
+}
+
+type retryConfig struct {
+	Base        duration `json:"base,omitzero" jsonschema:"bound of the first wait, doubled each time; defaults to 1s"`
+	Cap         duration `json:"cap,omitzero" jsonschema:"longest wait; defaults to 15m"`
+	MaxAttempts int      `json:"max_attempts,omitempty" jsonschema:"attempts that count; defaults to 12"`
+	Deadline    duration `json:"deadline,omitzero" jsonschema:"time after receipt in which attempts begin; defaults to 24h"`
+}
+
+type limitsConfig struct {
+	_ struct{} `later:"connections,connections_per_address,failed_auth,failed_auth_burst"`
+
+	InFlight  int  `json:"in_flight,omitempty" jsonschema:"requests at once; defaults to 256"`
+	BodyBytes size `json:"body_bytes,omitzero" jsonschema:"bytes of bodies at once; defaults to 64MiB"`
+}
+
+type stopConfig struct {
+	LameDuck duration `json:"lame_duck,omitzero" jsonschema:"still accepting after the signal; defaults to 5s"`
+	Shutdown duration `json:"shutdown,omitzero" jsonschema:"for requests in flight; defaults to 20s"`
+	Attempts duration `json:"attempts,omitzero" jsonschema:"for attempts in flight; defaults to 25s"`
+	Total    duration `json:"total,omitzero" jsonschema:"after this the process ends with code 1; defaults to 45s"`
+}
+
+type logConfig struct {
+	Level  string `json:"level,omitempty" jsonschema:"debug, info, warn or error; defaults to info"`
+	Format string `json:"format,omitempty" jsonschema:"json or text; defaults to json"`
+}
+
+// defaultConfigFile is read where no file is named.
+const defaultConfigFile = "hooklatch.yaml"
+
+// maxConfigFile bounds a file that is none of ours, such as a device.
+const maxConfigFile = 4 << 20
+
+// readConfig reads and checks a configuration, all but what only the secrets
+// show. Its error has exit code 3 and holds every problem that was found.
+func readConfig(file string) (*config, error) {
+	text, err := readConfigFile(file)
+	if err != nil {
+		return nil, fail(exitConfig, fmt.Errorf("read configuration: %w", err), "hooklatch COMMAND -c FILE")
+	}
+	return parseConfig(file, text, time.Now())
+}
+
+func readConfigFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := refuseWritable(f); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err == nil && len(text) > maxConfigFile {
+		err = fmt.Errorf("%s: larger than %s", file, size(maxConfigFile))
+	}
+	return text, err
+}
+
+// errWritable: whoever may write the file decides what is accepted and where it
+// goes.
+var errWritable = errors.New("writable by group or others")
+
+func refuseWritable(f *os.File) error {
+	stat, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS != "windows" && stat.Mode().IsRegular() && stat.Mode().Perm()&0o022 != 0 {
+		return &fs.PathError{Op: "read", Path: f.Name(), Err: fmt.Errorf("%w (mode %04o): chmod go-w %s", errWritable, stat.Mode().Perm(), f.Name())}
+	}
+	return nil
+}
+
+// parseConfig reads text. now decides which keys are valid.
+func parseConfig(file string, text []byte, now time.Time) (*config, error) {
+	c := &config{file: file, dir: filepath.Dir(file), text: text}
+	d := &decoder{at: positions{}, anchors: map[string]ast.Node{}}
+	d.document(text, c)
+	c.at = d.at
+	if len(d.problems) == 0 {
+		// Own checks read values that a problem above may have left empty.
+		c.fill()
+		ch := &checker{c: c, now: now}
+		ch.config()
+		d.problems = ch.problems
+		c.warnings = sorted(ch.warnings)
+	}
+	if len(d.problems) > 0 {
+		return nil, problemsFound(file, d.problems)
+	}
+	return c, nil
+}
+
+// fill sets the values that were left out.
+func (c *config) fill() {
+	setDefault(&c.Listen.Admin, "127.0.0.1:9470")
+	if c.TLS.Mode == "" && c.Listen.HTTPS == "" {
+		c.TLS.Mode = "off"
+	}
+	if c.Database.URL.isZero() {
+		c.Database.URL = secretRef{Env: "DATABASE_URL"}
+	}
+	setDefault(&c.Database.Migrate, "check")
+	setDefault(&c.Database.Pooler, "none")
+	setDefault(&c.Defaults.MaxBody, 256<<10)
+	for _, s := range c.Sources {
+		setDefault(&s.MaxBody, c.Defaults.MaxBody)
+		setDefault(&s.Tolerance, c.Defaults.Tolerance)
+		setDefault(&s.Ordering, "none")
+		setDefault(&s.OnConflict, "reject")
+	}
+	for _, d := range c.Destinations {
+		setDefault(&d.Timeout, duration(10*time.Second))
+		setDefault(&d.Concurrency, 16)
+		setDefault(&d.Retry.Base, duration(time.Second))
+		setDefault(&d.Retry.Cap, duration(15*time.Minute))
+		setDefault(&d.Retry.MaxAttempts, 12)
+		setDefault(&d.Retry.Deadline, duration(24*time.Hour))
+	}
+	setDefault(&c.Limits.InFlight, 256)
+	setDefault(&c.Limits.BodyBytes, 64<<20)
+	setDefault(&c.Stop.LameDuck, duration(5*time.Second))
+	setDefault(&c.Stop.Shutdown, duration(20*time.Second))
+	setDefault(&c.Stop.Attempts, duration(25*time.Second))
+	setDefault(&c.Stop.Total, duration(45*time.Second))
+	setDefault(&c.Log.Level, "info")
+	setDefault(&c.Log.Format, "json")
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+// path resolves a file that the configuration names.
+func (c *config) path(file string) string {
+	if filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(c.dir, file)
+}
+
+// masked writes the configuration, defaults filled in, as JSON without a secret.
+// References to secrets are none themselves, but what a program is called with
+// may be one, and so may the query of a URL.
+func (c *config) masked() ([]byte, error) {
+	shown := *c
+	shown.Destinations = map[string]*destinationConfig{}
+	for name, d := range c.Destinations {
+		masked := *d
+		masked.URL = maskURL(d.URL)
+		shown.Destinations[name] = &masked
+	}
+	return json.Marshal(shown)
+}
+
+// maskURL replaces what of a URL may be a secret: password and query.
+func maskURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return redacted
+	}
+	if u.User != nil {
+		u.User = url.User(redacted)
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = redacted
+	}
+	return u.String()
+}
+
+const redacted = "[redacted]"

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// checker finds what is wrong beyond the grammar.
+type checker struct {
+	c        *config
+	now      time.Time
+	problems []problem
+	warnings []problem
+}
+
+// Hard bounds of what can be configured.
+const (
+	maxMaxBody     = 25 << 20
+	maxActiveKeys  = 4
+	wideTolerance  = 900 * time.Second
+	keyEndsSoon    = 14 * 24 * time.Hour
+	maxConcurrency = 1024
+)
+
+var nameGrammar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func (ch *checker) problem(path, format string, args ...any) {
+	ch.problems = append(ch.problems, problem{Path: path, Message: fmt.Sprintf(format, args...), token: ch.c.at.near(path)})
+}
+
+func (ch *checker) warn(path, format string, args ...any) {
+	ch.warnings = append(ch.warnings, problem{Path: path, Message: fmt.Sprintf(format, args...), token: ch.c.at.near(path)})
+}
+
+func (ch *checker) config() {
+	c := ch.c
+	if c.Version != 1 {
+		ch.problem("version", "version must be 1: this program reads no other format")
+	}
+	ch.listen()
+	ch.oneOf("database.migrate", c.Database.Migrate, "check", "auto")
+	ch.oneOf("database.pooler", c.Database.Pooler, "none", "pgbouncer")
+	ch.bodies()
+	ch.stop()
+	ch.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	ch.oneOf("log.format", c.Log.Format, "json", "text")
+	ch.positive("defaults.tolerance", time.Duration(c.Defaults.Tolerance))
+	if len(c.Sources) == 0 {
+		ch.problem("sources", "no source is named: nothing would be accepted")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		ch.source(name, c.Sources[name])
+	}
+	ch.routes()
+	ch.tenants()
+	for _, name := range slices.Sorted(maps.Keys(c.Destinations)) {
+		ch.destination(name, c.Destinations[name])
+	}
+}
+
+func (ch *checker) listen() {
+	c := ch.c
+	if c.Listen.HTTPS == "" && c.Listen.HTTP == "" {
+		ch.problem("listen", "nowhere to listen: set listen.https, or listen.http with tls.mode off")
+	}
+	switch c.TLS.Mode {
+	case "off":
+		if c.Listen.HTTPS != "" {
+			ch.problem("listen.https", "https needs certificates: set tls {mode: files, certificates: [{cert: F, key: F}]}")
+		}
+		if len(c.TLS.Certificates) > 0 {
+			ch.problem("tls.certificates", "certificates are not used with mode off")
+		}
+		if c.Listen.HTTP != "" && !loopback(c.Listen.HTTP) {
+			ch.warn("listen.http", "plain HTTP on an address that others can reach: whoever is on the way can read bodies")
+		}
+	case "files":
+		if len(c.TLS.Certificates) == 0 {
+			ch.problem("tls", "mode files needs certificates: [{cert: F, key: F}]")
+		}
+		if c.Listen.HTTPS == "" {
+			ch.problem("listen", "tls is on, but listen.https is not set")
+		}
+		if c.Listen.HTTP != "" {
+			ch.problem("listen.http", "http beside https answers ACME challenges, which are not in this version")
+		}
+	case "acme":
+		ch.problem("tls.mode", "mode acme is not in this version: files and off are")
+	case "":
+		ch.problem("tls", "tls.mode is missing: files or off")
+	default:
+		ch.oneOf("tls.mode", c.TLS.Mode, "files", "off")
+	}
+	for i, pair := range c.TLS.Certificates {
+		if pair.Cert == "" || pair.Key == "" {
+			ch.problem(fmt.Sprintf("tls.certificates[%d]", i), "a certificate needs both cert and key")
+		}
+	}
+	for path, address := range map[string]string{"listen.https": c.Listen.HTTPS, "listen.http": c.Listen.HTTP, "listen.admin": c.Listen.Admin} {
+		if path == "listen.admin" && strings.HasPrefix(address, "unix:/") {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
+			ch.problem(path, "%q is no address such as 127.0.0.1:9470 or :443", address)
+		}
+	}
+	if !loopback(c.Listen.Admin) && !strings.HasPrefix(c.Listen.Admin, "unix:/") {
+		ch.warn("listen.admin", "the private listener can be reached from elsewhere, and asks nobody who they are")
+	}
+}
+
+// loopback says whether only this machine can reach the address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (ch *checker) bodies() {
+	c := ch.c
+	if c.Limits.InFlight < 1 || c.Limits.InFlight > 65536 {
+		ch.problem("limits.in_flight", "in_flight must be 1 to 65536")
+	}
+	if c.Limits.BodyBytes < 1 {
+		ch.problem("limits.body_bytes", "body_bytes must be at least 1")
+	}
+	ch.body("defaults.max_body", c.Defaults.MaxBody)
+}
+
+func (ch *checker) body(path string, z size) {
+	switch {
+	case ch.c.at[path] == nil:
+	case z < 1 || z > maxMaxBody:
+		ch.problem(path, "max_body must be 1 to %s", size(maxMaxBody))
+	case z > ch.c.Limits.BodyBytes:
+		ch.problem(path, "max_body %s exceeds limits.body_bytes %s: no such body could ever be taken", z, ch.c.Limits.BodyBytes)
+	}
+}
+
+func (ch *checker) stop() {
+	s := ch.c.Stop
+	for path, d := range map[string]duration{"stop.shutdown": s.Shutdown, "stop.attempts": s.Attempts, "stop.total": s.Total} {
+		ch.positive(path, time.Duration(d))
+	}
+	if s.LameDuck+s.Shutdown > s.Total || s.Attempts > s.Total {
+		ch.problem("stop", "stop.total %s is shorter than lame_duck and shutdown, or than attempts", s.Total)
+	}
+}
+
+func (ch *checker) oneOf(path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		ch.problem(path, "%q is not one of %s", value, strings.Join(allowed, ", "))
+	}
+}
+
+// positive refuses a value that was given as 0; what was left out is no matter.
+func (ch *checker) positive(path string, d time.Duration) {
+	if ch.c.at[path] != nil && d <= 0 {
+		ch.problem(path, "%s must be more than 0", path[strings.LastIndex(path, ".")+1:])
+	}
+}
+
+func (ch *checker) name(kind, path, name string) {
+	if !nameGrammar.MatchString(name) {
+		ch.problem(path, "%q is no name of a %s: 1 to 64 of A-Z a-z 0-9 . _ -, first a letter or digit", name, kind)
+	}
+}
+
+// routes refuses two sources that one request could mean.
+func (ch *checker) routes() {
+	taken := map[string]string{}
+	names := slices.Sorted(maps.Keys(ch.c.Sources))
+	// The later in the file is the one to point at.
+	sort.SliceStable(names, func(i, j int) bool {
+		return ch.c.at.line("sources."+names[i]) < ch.c.at.line("sources."+names[j])
+	})
+	for _, name := range names {
+		s := ch.c.Sources[name]
+		route := strings.ToLower(s.Host) + s.Path
+		if first, ok := taken[route]; ok && s.Path != "" {
+			ch.problem("sources."+name+".path", "source %s has this host and path too", first)
+			continue
+		}
+		taken[route] = name
+	}
+}
+
+func (ch *checker) tenants() {
+	tenants := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(ch.c.Sources)) {
+		tenants[ch.c.Sources[name].Tenant] = name
+	}
+	sortedTenants := slices.Sorted(maps.Keys(tenants))
+	for i, a := range sortedTenants {
+		for _, b := range sortedTenants[i+1:] {
+			if len(a) > 2 && editDistance(a, b) == 1 {
+				ch.warn("sources."+tenants[b]+".tenant", "tenants %s and %s differ by one character: are they two?", a, b)
+			}
+		}
+	}
+}
+
+func (ch *checker) destination(name string, d *destinationConfig) {
+	at := "destinations." + name
+	ch.name("destination", at, name)
+	u, err := url.Parse(d.URL)
+	switch {
+	case d.URL == "":
+		ch.problem(at, "url is missing")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		ch.problem(at+".url", "url must be an http or https URL with a host")
+	case u.User != nil:
+		// The excerpt would print the password.
+		ch.problems = append(ch.problems, problem{Path: at + ".url", Message: "a password does not stand in the file", token: ch.c.at[at+".url"], hide: true})
+	case u.Fragment != "":
+		ch.problem(at+".url", "url must have no fragment")
+	}
+	ch.positive(at+".timeout", time.Duration(d.Timeout))
+	ch.positive(at+".retry.base", time.Duration(d.Retry.Base))
+	ch.positive(at+".retry.deadline", time.Duration(d.Retry.Deadline))
+	if time.Duration(d.Timeout) > 5*time.Minute {
+		ch.problem(at+".timeout", "timeout must be at most 5m")
+	}
+	if d.Concurrency < 1 || d.Concurrency > maxConcurrency {
+		ch.problem(at+".concurrency", "concurrency must be 1 to %d", maxConcurrency)
+	}
+	if d.Retry.Cap < d.Retry.Base {
+		ch.problem(at+".retry", "retry.cap %s is shorter than retry.base %s", d.Retry.Cap, d.Retry.Base)
+	}
+	if d.Retry.MaxAttempts < 1 {
+		ch.problem(at+".retry.max_attempts", "max_attempts must be at least 1")
+	}
+	for _, s := range ch.c.Sources {
+		for _, r := range s.Forward {
+			if r.To == name {
+				return
+			}
+		}
+	}
+	ch.warn(at, "no source forwards to %s", name)
+}
+
+// near returns the place of path, or of what holds it where it was not given.
+func (p positions) near(path string) *token.Token {
+	for {
+		if t, ok := p[path]; ok {
+			return t
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			return nil
+		}
+		path = path[:i]
+	}
+}
+
+// line is the line of path, 0 where it was not given.
+func (p positions) line(path string) int {
+	if t := p.near(path); t != nil && t.Position != nil {
+		return t.Position.Line
+	}
+	return 0
+}
+
+// compile makes a scheme of what the source says.
+func (s *sourceConfig) compile() (verify.Scheme, error) {
+	recipe := verify.Recipe{}
+	switch {
+	case s.Scheme.recipe != nil:
+		var err error
+		if recipe, err = verify.ParseRecipe(s.Scheme.recipe); err != nil {
+			return verify.Scheme{}, err
+		}
+	case s.Scheme.name == "":
+		return verify.Scheme{}, errors.New("scheme is missing")
+	default:
+		scheme, ok := verify.Preset(s.Scheme.name)
+		if !ok {
+			if near := nearest(s.Scheme.name, verify.Presets()); near != "" {
+				return verify.Scheme{}, fmt.Errorf("no scheme is called %q, did you mean %s?", s.Scheme.name, near)
+			}
+			return verify.Scheme{}, fmt.Errorf("no scheme is called %q: %s are built in", s.Scheme.name, listed(verify.Presets()))
+		}
+		recipe = scheme.Recipe()
+	}
+	if len(s.Rename) > 0 {
+		var err error
+		if recipe, err = recipe.Rename(s.Rename); err != nil {
+			return verify.Scheme{}, err
+		}
+	}
+	return recipe.Compile()
+}

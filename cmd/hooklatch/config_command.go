@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/urfave/cli/v2"
+)
+
+func configCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "config",
+		Usage:       "check, show and describe the configuration",
+		Description: example("Look at a configuration file without starting anything.", "hooklatch config check -c hooklatch.yaml"),
+		Subcommands: []*cli.Command{
+			{
+				Name:  "check",
+				Usage: "find what is wrong with a configuration",
+				Description: example("Load a configuration as serve does: parse it, fetch its secrets, compile its sources,\n"+
+					"check its keys. Every problem is shown with its line. Exit code 3: there are problems.",
+					"hooklatch config check -c hooklatch.yaml",
+					"hooklatch config check --no-secrets       # in CI, where no secret is"),
+				Flags: []cli.Flag{configFlag(), jsonFlag(),
+					&cli.BoolFlag{Name: "no-secrets", Usage: "do not fetch secrets and certificates"}},
+				Action: func(c *cli.Context) error {
+					if _, err := arguments(c); err != nil {
+						return err
+					}
+					return configCheck(c.Context, s, configFile(c), c.Bool("no-secrets"), c.Bool("json"))
+				},
+			},
+			{
+				Name:        "show",
+				Usage:       "print the configuration with its defaults, secrets masked",
+				Description: example("Print what a configuration means once defaults are filled in. No secret is fetched.", "hooklatch config show -c hooklatch.yaml --json"),
+				Flags:       []cli.Flag{configFlag(), jsonFlag()},
+				Action: func(c *cli.Context) error {
+					if _, err := arguments(c); err != nil {
+						return err
+					}
+					return configShow(s, configFile(c), c.Bool("json"))
+				},
+			},
+			{
+				Name:  "schema",
+				Usage: "print the JSON Schema of the configuration",
+				Description: example("Print a JSON Schema, for editors that complete and check YAML. The first line of the\n"+
+					"file names it:  # yaml-language-server: $schema=hooklatch.schema.json",
+					"hooklatch config schema > hooklatch.schema.json"),
+				Flags: []cli.Flag{jsonFlag()},
+				Action: func(c *cli.Context) error {
+					if _, err := arguments(c); err != nil {
+						return err
+					}
+					return configSchema(s)
+				},
+			},
+		},
+	}
+}
+
+// configFile is the file that the command line, else the environment names.
+func configFile(c *cli.Context) string {
+	if file := c.String("config"); file != "" {
+		return file
+	}
+	return defaultConfigFile
+}
+
+// checkResult is the JSON of config check.
+type checkResult struct {
+	V        int       `json:"v"`
+	File     string    `json:"file"`
+	Valid    bool      `json:"valid"`
+	Problems []problem `json:"problems"`
+	Warnings []problem `json:"warnings"`
+}
+
+func configCheck(ctx context.Context, s *stdio, file string, noSecrets, asJSON bool) error {
+	c, err := readConfig(file)
+	if err == nil && !noSecrets {
+		_, err = c.loadSecrets(ctx)
+	}
+	var warnings []problem
+	if c != nil {
+		warnings = c.warnings
+	}
+	var found *configProblems
+	if asJSON && (err == nil || errors.As(err, &found)) {
+		result := checkResult{V: 1, File: file, Valid: err == nil, Problems: []problem{}, Warnings: append([]problem{}, warnings...)}
+		if found != nil {
+			result.Problems = found.problems
+			err = fail(exitConfig, nil, "")
+		}
+		return errors.Join(printJSON(s.out, result), err)
+	}
+	for _, w := range warnings {
+		w.Message = "warning: " + w.Message
+		s.note("%s", printable(w.text(file), isTerminal(s.err)))
+	}
+	if err != nil {
+		return err
+	}
+	keys := 0
+	for _, source := range c.Sources {
+		keys += len(source.Keys)
+	}
+	_, err = fmt.Fprintf(s.out, "%s: ok, %s, %s, %s\n", file, counted(len(c.Sources), "source"), counted(keys, "key"), counted(len(c.Destinations), "destination"))
+	return err
+}
+
+func configShow(s *stdio, file string, asJSON bool) error {
+	c, err := readConfig(file)
+	if err != nil {
+		return err
+	}
+	text, err := c.masked()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		text = append(text, '\n')
+	} else if text, err = yaml.JSONToYAML(text); err != nil {
+		return err
+	}
+	_, err = s.out.Write(text)
+	return err
+}
+
+func configSchema(s *stdio) error {
+	schema, err := jsonschema.For[config](&jsonschema.ForOptions{TypeSchemas: configTypes()})
+	if err != nil {
+		return fmt.Errorf("config schema: %w", err)
+	}
+	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
+	schema.Title = "hooklatch configuration"
+	text, err := json.MarshalIndent(schema, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = s.out.Write(append(text, '\n'))
+	return err
+}
+
+// configTypes describes the values that more than one kind of node can stand for.
+func configTypes() map[reflect.Type]*jsonschema.Schema {
+	text := func(pattern, example string) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "string", Pattern: pattern, Examples: []any{example}}
+	}
+	name := &jsonschema.Schema{Type: "string"}
+	names := &jsonschema.Schema{Type: "array", Items: name}
+	object := func(required []string, properties map[string]*jsonschema.Schema) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "object", Required: required, Properties: properties, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+	}
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[duration]():    text(`^([0-9]+(ms|s|m|h|d))+$`, "300s"),
+		reflect.TypeFor[size]():        {AnyOf: []*jsonschema.Schema{{Type: "integer"}, text(`^[0-9]+([KMG]iB|[kKMG]?B)?$`, "256KiB")}},
+		reflect.TypeFor[time.Time]():   {Type: "string", Format: "date-time"},
+		reflect.TypeFor[fieldConfig](): {Type: "string", Examples: []any{"/data/id", "header:X-Event-Id"}},
+		reflect.TypeFor[secretRef](): {OneOf: []*jsonschema.Schema{
+			object([]string{"file"}, map[string]*jsonschema.Schema{"file": name}),
+			object([]string{"env"}, map[string]*jsonschema.Schema{"env": name}),
+			object([]string{"exec"}, map[string]*jsonschema.Schema{"exec": names}),
+		}},
+		reflect.TypeFor[schemeConfig](): {AnyOf: []*jsonschema.Schema{name, {Type: "object"}}},
+		reflect.TypeFor[routeConfig](): {AnyOf: []*jsonschema.Schema{name,
+			object([]string{"to"}, map[string]*jsonschema.Schema{"to": name, "types": names})}},
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// loader fetches secrets and finds what only they can show.
+type loader struct {
+	c        *config
+	problems []problem
+	warnings []problem
+	// users remembers who has a secret, by its hash: tenant and key.
+	users map[[32]byte][2]string
+}
+
+func (l *loader) problem(path, format string, args ...any) {
+	l.problems = append(l.problems, problem{Path: path, Message: fmt.Sprintf(format, args...), token: l.c.at.near(path)})
+}
+
+// verifiers makes the verifier of each source.
+func (l *loader) verifiers(ctx context.Context) map[string]*verify.Verifier {
+	all := map[string]*verify.Verifier{}
+	for _, name := range slices.Sorted(maps.Keys(l.c.Sources)) {
+		all[name] = l.verifier(ctx, name)
+	}
+	return all
+}
+
+func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
+	s, at := l.c.Sources[name], "sources."+name
+	scheme, err := s.compile()
+	if err != nil {
+		l.problem(at+".scheme", "%v", err)
+		return nil
+	}
+	before := len(l.problems)
+	var keys []verify.Key
+	for i, k := range s.Keys {
+		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, i), s.Tenant, k, scheme); ok {
+			keys = append(keys, key)
+		}
+	}
+	if len(l.problems) > before {
+		return nil
+	}
+	set, err := verify.NewKeySet(keys...)
+	if err != nil {
+		l.problem(at+".keys", "%s", withoutPackage(err))
+		return nil
+	}
+	return &verify.Verifier{
+		Scheme: scheme, Keys: set, Tolerance: time.Duration(s.Tolerance), MaxBody: int(s.MaxBody),
+		URL: s.PublicURL, Params: s.Params,
+	}
+}
+
+func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {
+	text, err := k.Secret.read(ctx, l.c.dir)
+	if err != nil {
+		l.problem(at+".secret", "key %s: %v", k.ID, err)
+		return verify.Key{}, false
+	}
+	key, err := verify.NewKey(k.ID, text, secretSpec(scheme, k.Encoding))
+	if err != nil {
+		l.problem(at+".secret", "%s (%s)", withoutPackage(err), k.Secret)
+		return verify.Key{}, false
+	}
+	hash := sha256.Sum256(text)
+	if user, ok := l.users[hash]; ok && user[0] != tenant {
+		l.problem(at+".secret", "key %s has the secret of %s, a key of tenant %s: either could sign for the other", k.ID, user[1], user[0])
+		return verify.Key{}, false
+	}
+	l.users[hash] = [2]string{tenant, k.ID}
+	if len(text) < 24 {
+		l.warnings = append(l.warnings, problem{Path: at + ".secret", token: l.c.at.near(at + ".secret"),
+			Message: fmt.Sprintf("the secret of key %s is short: 32 random bytes are good, as keygen makes them", k.ID)})
+	}
+	key.NotBefore, key.NotAfter = k.NotBefore, k.NotAfter
+	return key, true
+}
+
+// secretSpec is the scheme's way to read secrets, with another encoding where
+// the key has one of its own. That one then takes the whole text.
+func secretSpec(scheme verify.Scheme, encoding string) verify.SecretSpec {
+	spec := scheme.SecretSpec()
+	if encoding != "" && encoding != spec.Encoding {
+		spec.Encoding, spec.StripPrefix = encoding, nil
+	}
+	return spec
+}
+
+func withoutPackage(err error) string {
+	return strings.TrimPrefix(err.Error(), "verify: ")
+}
+
+// databaseURL fetches the URL of the database.
+func (l *loader) databaseURL(ctx context.Context) string {
+	text, err := l.c.Database.URL.read(ctx, l.c.dir)
+	if err != nil {
+		l.problem("database.url", "database.url: %v", err)
+		return ""
+	}
+	url := strings.TrimSpace(string(text))
+	if _, err := pgxpool.ParseConfig(url); err != nil {
+		// pgx masks the password in its message, but not in a text that is no URL.
+		l.problem("database.url", "database.url: %s holds no connection URL such as postgres://user:password@host/database", l.c.Database.URL)
+	}
+	return url
+}
+
+// certificates loads the certificates to serve.
+func (l *loader) certificates() []tls.Certificate {
+	var all []tls.Certificate
+	for i, pair := range l.c.TLS.Certificates {
+		at := fmt.Sprintf("tls.certificates[%d]", i)
+		cert, err := loadCertificate(l.c.path(pair.Cert), l.c.path(pair.Key))
+		if err != nil {
+			l.problem(at, "%v", err)
+			continue
+		}
+		if left := time.Until(cert.Leaf.NotAfter); left < keyEndsSoon {
+			l.warnings = append(l.warnings, problem{Path: at, token: l.c.at.near(at),
+				Message: fmt.Sprintf("the certificate %s ends %s", pair.Cert, cert.Leaf.NotAfter.Format(time.RFC3339))})
+		}
+		all = append(all, cert)
+	}
+	return all
+}
+
+func loadCertificate(cert, key string) (tls.Certificate, error) {
+	certPEM, err := os.ReadFile(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	keyPEM, err := readSecretFile(key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s and %s: %w", cert, key, err)
+	}
+	return pair, nil
+}
+
+// secrets is what the references of a configuration lead to.
+type secrets struct {
+	Verifiers    map[string]*verify.Verifier // by source
+	DatabaseURL  string
+	Certificates []tls.Certificate
+}
+
+// loadSecrets fetches every secret. Its error has exit code 3 and holds every
+// problem that was found. Warnings are added to those of the configuration.
+func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
+	l := newLoader(c)
+	all := &secrets{
+		Verifiers:    l.verifiers(ctx),
+		DatabaseURL:  l.databaseURL(ctx),
+		Certificates: l.certificates(),
+	}
+	if len(l.problems) > 0 {
+		return nil, problemsFound(c.file, l.problems)
+	}
+	c.warnings = sorted(append(c.warnings, l.warnings...))
+	return all, nil
+}
+
+// sourceVerifier makes the verifier of one source.
+func (c *config) sourceVerifier(ctx context.Context, name string) (*verify.Verifier, error) {
+	if c.Sources[name] == nil {
+		known := slices.Sorted(maps.Keys(c.Sources))
+		return nil, usagef("--source "+known[0], "%s has no source %q: %s are configured", c.file, name, listed(known))
+	}
+	l := newLoader(c)
+	v := l.verifier(ctx, name)
+	if len(l.problems) > 0 {
+		return nil, problemsFound(c.file, l.problems)
+	}
+	return v, nil
+}
+
+func newLoader(c *config) *loader {
+	return &loader{c: c, users: map[[32]byte][2]string{}}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// source checks one sender.
+func (ch *checker) source(name string, s *sourceConfig) {
+	at := "sources." + name
+	ch.name("source", at, name)
+	if s.Tenant == "" {
+		ch.problem(at, "tenant is missing: whose data is it?")
+	} else {
+		ch.name("tenant", at+".tenant", s.Tenant)
+	}
+	ch.route(at, s)
+	ch.body(at+".max_body", s.MaxBody)
+	ch.positive(at+".tolerance", time.Duration(s.Tolerance))
+	if time.Duration(s.Tolerance) > wideTolerance {
+		ch.warn(at+".tolerance", "a tolerance above %s lets a captured request be sent again for long", duration(wideTolerance))
+	}
+	if s.Ordering != "none" {
+		ch.problem(at+".ordering", "ordering %s is not in this version: none is", s.Ordering)
+	}
+	if s.OnConflict != "reject" {
+		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
+	}
+	if ch.c.at[at+".success_status"] != nil && (s.SuccessStatus < 200 || s.SuccessStatus > 299) {
+		ch.problem(at+".success_status", "success_status must be 200 to 299")
+	}
+	ch.forward(at, s)
+	scheme, err := s.compile()
+	if err != nil {
+		ch.problem(at+".scheme", "%s", strings.TrimPrefix(err.Error(), "verify: "))
+		return
+	}
+	ch.fit(at, s, scheme)
+	ch.keys(at, s.Keys, scheme)
+}
+
+func (ch *checker) route(at string, s *sourceConfig) {
+	switch {
+	case s.Path == "":
+		ch.problem(at, "path is missing")
+	case !strings.HasPrefix(s.Path, "/") || strings.ContainsAny(s.Path, "?# \t\r\n"):
+		ch.problem(at+".path", "path must begin with / and hold no ?, # or blank: it is compared as it is")
+	case slices.Contains(strings.Split(s.Path, "/"), "..") || slices.Contains(strings.Split(s.Path, "/"), "."):
+		ch.problem(at+".path", "path must hold no . or .. segment: clients take them out before they send")
+	}
+	if strings.ContainsAny(s.Host, "/:@ ") {
+		ch.problem(at+".host", "host is a name without scheme and port")
+	}
+}
+
+// fit checks what the scheme demands of its source.
+func (ch *checker) fit(at string, s *sourceConfig, scheme verify.Scheme) {
+	if !scheme.HasDeliveryID() && s.Event.ID.IsZero() {
+		ch.problem(at, "scheme %s carries no delivery id: set event.id, such as /id or header:X-Id, to take its place", scheme.Name())
+	}
+	u, err := url.Parse(s.PublicURL)
+	switch {
+	case s.PublicURL == "" && scheme.NeedsURL():
+		ch.problem(at, "scheme %s signs the URL: set public_url to the one that the sender knows", scheme.Name())
+	case s.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
+		ch.problem(at+".public_url", "public_url must be an http or https URL with a host")
+	}
+	wanted := scheme.Recipe().Params
+	for _, name := range wanted {
+		if s.Params[name] == "" {
+			ch.problem(at, "scheme %s demands params: {%s: …}", scheme.Name(), name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Params)) {
+		if !slices.Contains(wanted, name) {
+			ch.problem(at+".params."+name, "scheme %s has no param %q", scheme.Name(), name)
+		}
+	}
+	if ch.c.at[at+".tolerance"] != nil && !scheme.HasTimestamp() {
+		ch.warn(at+".tolerance", "scheme %s signs no timestamp: tolerance does not apply", scheme.Name())
+	}
+	if s.Resource.ID.IsZero() && (!s.Resource.Type.IsZero() || !s.Resource.Revision.IsZero() || !s.Resource.Deleted.IsZero()) {
+		ch.problem(at+".resource", "a resource needs an id")
+	}
+}
+
+func (ch *checker) forward(at string, s *sourceConfig) {
+	if len(s.Forward) == 0 {
+		ch.warn(at, "no destination: deliveries are kept, and handed to nobody")
+	}
+	known := slices.Sorted(maps.Keys(ch.c.Destinations))
+	seen := map[string]bool{}
+	for i, r := range s.Forward {
+		entry := fmt.Sprintf("%s.forward[%d]", at, i)
+		switch {
+		case r.To == "":
+			ch.problem(entry, "to is missing: which destination?")
+		case !slices.Contains(known, r.To) && len(known) == 0:
+			ch.problem(entry+".to", "unknown destination %q: none is configured", r.To)
+		case !slices.Contains(known, r.To):
+			ch.problem(entry+".to", "unknown destination %q: %s are configured", r.To, listed(known))
+		case seen[r.To]:
+			ch.problem(entry+".to", "%s stands twice: put all its types into one entry", r.To)
+		}
+		seen[r.To] = true
+		for j, pattern := range r.Types {
+			if star := strings.IndexByte(pattern, '*'); pattern == "" || star >= 0 && star < len(pattern)-1 {
+				ch.problem(fmt.Sprintf("%s.types[%d]", entry, j), "%q is no type such as invoice.paid, or invoice.* with the star at the end", pattern)
+			}
+		}
+	}
+}
+
+var keyEncodings = []string{"", "utf8", "hex", "base64", "whsec", "pem", "spki-der-base64", "raw-hex", "raw-base64"}
+
+func (ch *checker) keys(at string, keys []keyConfig, scheme verify.Scheme) {
+	if len(keys) == 0 {
+		ch.problem(at, "keys are missing: there is no way to skip verification")
+		return
+	}
+	ids := map[string]bool{}
+	for i, k := range keys {
+		entry := fmt.Sprintf("%s.keys[%d]", at, i)
+		switch {
+		case k.ID == "":
+			ch.problem(entry, "id is missing")
+		case ids[k.ID]:
+			ch.problem(entry+".id", "key %s stands twice", k.ID)
+		}
+		ids[k.ID] = true
+		if k.Secret.isZero() {
+			ch.problem(entry, "secret is missing: {file: F}, {env: NAME} or {exec: [PROGRAM]}")
+		}
+		if !slices.Contains(keyEncodings, k.Encoding) {
+			ch.oneOf(entry+".encoding", k.Encoding, keyEncodings[1:]...)
+		}
+		if !k.NotBefore.IsZero() && !k.NotAfter.IsZero() && !k.NotBefore.Before(k.NotAfter) {
+			ch.problem(entry+".not_after", "key %s is never valid: not_after does not lie behind not_before", k.ID)
+		}
+	}
+	ch.spans(at+".keys", keys, scheme)
+}
+
+// spans looks at the keys over time.
+func (ch *checker) spans(at string, keys []keyConfig, scheme verify.Scheme) {
+	if !scheme.UsesKeyID() {
+		// The number of active keys only grows where a span begins.
+		for _, k := range keys {
+			start := k.NotBefore
+			if n := activeAt(keys, start); n > maxActiveKeys {
+				when := ""
+				if !start.IsZero() {
+					when = " from " + start.Format(time.RFC3339)
+				}
+				ch.problem(at, "%d keys are active at once%s: at most %d can be, since each is tried", n, when, maxActiveKeys)
+				break
+			}
+		}
+	}
+	var last time.Time
+	for _, k := range keys {
+		if k.NotAfter.IsZero() {
+			last = time.Time{}
+			break
+		}
+		if k.NotAfter.After(last) {
+			last = k.NotAfter
+		}
+	}
+	switch {
+	case !last.IsZero() && !last.After(ch.now):
+		ch.problem(at, "no key is valid now or later: the last one ended %s", last.Format(time.RFC3339))
+	case activeAt(keys, ch.now) == 0:
+		ch.warn(at, "no key is valid now: every delivery is refused until one is")
+	case !last.IsZero() && last.Sub(ch.now) < keyEndsSoon:
+		ch.warn(at, "the last key ends %s, and none comes after it", last.Format(time.RFC3339))
+	}
+}
+
+// activeAt counts the keys that are accepted at t; the zero time lies before all
+// spans that begin.
+func activeAt(keys []keyConfig, t time.Time) (n int) {
+	for _, k := range keys {
+		if !k.NotBefore.After(t) && (k.NotAfter.IsZero() || t.Before(k.NotAfter)) {
+			n++
+		}
+	}
+	return n
+}
