@@ -1,0 +1,327 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func ledger(t testing.TB, s *Store, forwardID int64) []string {
+	t.Helper()
+	var lines []string
+	for a, err := range s.Attempts(t.Context(), AttemptFilter{ForwardID: forwardID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprint(a.Number, " ", a.Class)
+		if a.Late {
+			line += " late"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func forwardOf(t testing.TB, s *Store, deliveryID int64) Forward {
+	t.Helper()
+	forwards, err := s.Forwards(t.Context(), deliveryID)
+	if err != nil || len(forwards) != 1 {
+		t.Fatalf("%d forwards, %v; want 1", len(forwards), err)
+	}
+	return forwards[0]
+}
+
+func settlement(f Forward, outcome Outcome, class string) Settlement {
+	return Settlement{ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt, Outcome: outcome, Class: class}
+}
+
+func TestClaimHandsOverWhatWasReceived(t *testing.T) {
+	s, _ := newStore(t)
+	d := delivery("dlv_1", "body\x00")
+	d.Header = map[string][]string{"X-A": {"1", "2"}}
+	d.EventType, d.KeyID = "invoice.paid", "k1"
+	r := accept(t, s, d)
+	f := claimOne(t, s, time.Time{})
+	if got := f.Delivery; string(got.Body) != "body\x00" || got.BodyHash != d.BodyHash || got.DeliveryID != "dlv_1" || got.ID != r.ID ||
+		got.Method != "POST" || !slices.Equal(got.Header["X-A"], []string{"1", "2"}) || got.EventType != "invoice.paid" || got.KeyID != "k1" {
+		t.Errorf("delivery %+v", got)
+	}
+	if f.Attempt != 1 || f.Token != 1 || f.State != Pending || f.Destination != "app" || time.Until(f.LeaseUntil) < 50*time.Second {
+		t.Errorf("forward %+v", f)
+	}
+	if got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 9, Lease: time.Minute}); err != nil || len(got) != 0 {
+		t.Errorf("claimed again while leased: %v, %v", got, err)
+	}
+	if got, err := s.Claim(t.Context(), ClaimRequest{Destination: "other", Limit: 9, Lease: time.Minute}); err != nil || len(got) != 0 {
+		t.Errorf("claimed for another destination: %v, %v", got, err)
+	}
+}
+
+func TestClaimTakesTheOldestDueFirst(t *testing.T) {
+	s, _ := newStore(t)
+	for i := range 5 {
+		accept(t, s, delivery(fmt.Sprint(i), "x"))
+	}
+	got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 3, Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, f := range got {
+		ids = append(ids, f.Delivery.DeliveryID)
+	}
+	if !slices.Equal(ids, []string{"0", "1", "2"}) {
+		t.Errorf("claimed %v", ids)
+	}
+}
+
+func TestSettleMovesTheForward(t *testing.T) {
+	t0 := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	for _, c := range []struct {
+		name   string
+		change func(*Settlement)
+		class  string
+		want   Forward
+		ledger []string
+	}{
+		{"accepted", func(st *Settlement) { st.Outcome = OutcomeAccepted }, "2xx",
+			Forward{State: Accepted, Attempt: 1, SettledAt: t0, NextAttemptAt: t0}, []string{"1 2xx"}},
+		{"retry", func(st *Settlement) { st.Outcome, st.Delay = OutcomeRetry, 90*time.Second }, "5xx",
+			Forward{State: RetryWait, Attempt: 1, NextAttemptAt: t0.Add(90 * time.Second)}, []string{"1 5xx"}},
+		{"free retry", func(st *Settlement) { st.Outcome, st.Free, st.Delay = OutcomeRetry, true, time.Second }, "429",
+			Forward{State: RetryWait, Attempt: 1, AttemptsFree: 1, NextAttemptAt: t0.Add(time.Second)}, []string{"1 429"}},
+		{"blocked", func(st *Settlement) { st.Outcome, st.Reason = OutcomeBlocked, "answer_refused" }, "4xx",
+			Forward{State: Blocked, Attempt: 1, BlockedReason: "answer_refused", SettledAt: t0, NextAttemptAt: t0}, []string{"1 4xx"}},
+		{"released", func(st *Settlement) { st.Outcome, st.Class = OutcomeReleased, "" }, "",
+			Forward{State: Pending, Attempt: 0}, nil},
+		{"hostile answer", func(st *Settlement) {
+			st.Outcome, st.Error, st.Answer = OutcomeRetry, "nul \x00 and \xff", []byte("\x00\xff")
+		}, "5xx", Forward{State: RetryWait, Attempt: 1, NextAttemptAt: t0}, []string{"1 5xx"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newStore(t)
+			r := accept(t, s, delivery("dlv_1", "x"))
+			f := claimOne(t, s, time.Time{})
+			st := Settlement{ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt, Class: c.class, Now: t0}
+			c.change(&st)
+			for range 2 { // the second is the repeat after a lost answer
+				if err := s.Settle(t.Context(), st); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := forwardOf(t, s, r.ID)
+			if c.name == "released" {
+				c.want.NextAttemptAt = r.ReceivedAt
+			}
+			if got.State != c.want.State || got.Attempt != c.want.Attempt || got.AttemptsFree != c.want.AttemptsFree ||
+				got.BlockedReason != c.want.BlockedReason || !got.SettledAt.Equal(c.want.SettledAt) ||
+				!got.NextAttemptAt.Equal(c.want.NextAttemptAt) || !got.LeaseUntil.IsZero() {
+				t.Errorf("forward %+v\nwant    %+v", got, c.want)
+			}
+			if l := ledger(t, s, f.ID); !slices.Equal(l, c.ledger) {
+				t.Errorf("ledger %v, want %v", l, c.ledger)
+			}
+		})
+	}
+}
+
+// P05, E9: the late finisher changes nothing but the ledger.
+func TestP05_LostLeaseChangesNothing(t *testing.T) {
+	s, pool := newStore(t)
+	r := accept(t, s, delivery("dlv_1", "x"))
+	late := claimOne(t, s, time.Time{})
+	now := time.Now().Add(2 * time.Minute) // the lease of a minute is over
+	holder := claimOne(t, s, now)
+	if holder.ID != late.ID || holder.Token != late.Token+1 || holder.Attempt != 2 {
+		t.Fatalf("second lease %+v after %+v", holder, late)
+	}
+	for _, outcome := range []Outcome{OutcomeAccepted, OutcomeBlocked, OutcomeReleased} {
+		st := settlement(late, outcome, "2xx")
+		if err := s.Settle(t.Context(), st); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("settle with outcome %d: %v, want ErrLeaseLost", outcome, err)
+		}
+	}
+	if _, err := s.Renew(t.Context(), late.ID, late.Token, time.Minute); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("renew: %v, want ErrLeaseLost", err)
+	}
+	if got := forwardOf(t, s, r.ID); got.State != Pending || got.Token != holder.Token || !got.LeaseUntil.Equal(holder.LeaseUntil) {
+		t.Errorf("forward %+v is no longer the holder's %+v", got, holder)
+	}
+	if err := s.Settle(t.Context(), settlement(holder, OutcomeAccepted, "2xx")); err != nil {
+		t.Error(err)
+	}
+	if err := s.Settle(t.Context(), settlement(late, OutcomeRetry, "5xx")); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("settle after the holder: %v, want ErrLeaseLost", err)
+	}
+	if got := forwardOf(t, s, r.ID); got.State != Accepted {
+		t.Errorf("state %s", got.State)
+	}
+	if l := ledger(t, s, late.ID); !slices.Equal(l, []string{"1 unknown", "1 2xx late", "2 2xx"}) {
+		t.Errorf("ledger %v", l)
+	}
+	if _, err := s.Renew(t.Context(), holder.ID, holder.Token, time.Minute); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("renew after settle: %v, want ErrLeaseLost", err)
+	}
+	_ = pool
+}
+
+// A stale and a live settlement of one forward may share a batch.
+func TestSettleOfTwoLeasesInOneBatch(t *testing.T) {
+	s, _ := newStore(t)
+	r := accept(t, s, delivery("dlv_1", "x"))
+	late := claimOne(t, s, time.Time{})
+	holder := claimOne(t, s, time.Now().Add(2*time.Minute))
+	members := []*member[*settling]{
+		{work: &settling{Settlement: settlement(late, OutcomeRetry, "5xx")}},
+		{work: &settling{Settlement: settlement(holder, OutcomeAccepted, "2xx")}},
+	}
+	s.settleBatch(members)
+	if members[0].work.held || !members[1].work.held || members[0].err != nil {
+		t.Errorf("late held %v, holder held %v, %v", members[0].work.held, members[1].work.held, members[0].err)
+	}
+	if got := forwardOf(t, s, r.ID); got.State != Accepted {
+		t.Errorf("state %s", got.State)
+	}
+}
+
+func TestRenewProlongsTheLease(t *testing.T) {
+	s, _ := newStore(t)
+	accept(t, s, delivery("dlv_1", "x"))
+	f := claimOne(t, s, time.Time{})
+	until, err := s.Renew(t.Context(), f.ID, f.Token, time.Hour)
+	if err != nil || until.Sub(f.LeaseUntil) < 58*time.Minute {
+		t.Errorf("lease until %v after %v, %v", until, f.LeaseUntil, err)
+	}
+	if got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 1, Lease: time.Minute, Now: time.Now().Add(2 * time.Minute)}); err != nil || len(got) != 0 {
+		t.Errorf("claimed under a renewed lease: %v, %v", got, err)
+	}
+}
+
+// X44: what has no attempts or no time left is blocked, and does not hide what
+// is due behind it.
+func TestX44_SpentForwardsAreBlockedAtClaim(t *testing.T) {
+	s, pool := newStore(t)
+	for _, id := range []string{"exhausted", "expired", "free", "pruned", "good"} {
+		accept(t, s, delivery(id, "x"))
+	}
+	set := func(id, what string) {
+		exec(t, pool, `UPDATE hooklatch.outbox SET `+what+` WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = $1)`, id)
+	}
+	set("exhausted", `attempts = 3`)
+	set("expired", `expires_at = now()`)
+	set("free", `attempts = 3, attempts_free = 1`)
+	exec(t, pool, `DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'pruned')`)
+	var ids []string
+	for range 2 {
+		got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 1, Lease: time.Minute, MaxAttempts: 3})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%d claimed, %v; want 1 though the head is spent", len(got), err)
+		}
+		ids = append(ids, got[0].Delivery.DeliveryID)
+	}
+	if !slices.Equal(ids, []string{"free", "good"}) {
+		t.Errorf("claimed %v", ids)
+	}
+	for id, reason := range map[string]string{"exhausted": ReasonAttemptsExhausted, "expired": ReasonDeadlinePassed, "pruned": ReasonBodyPruned} {
+		if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = inbox_id
+			WHERE delivery_id = $1 AND state = 'blocked' AND blocked_reason = $2 AND lease_until IS NULL AND settled_at IS NOT NULL`, id, reason); n != 1 {
+			t.Errorf("%s is not blocked with reason %s", id, reason)
+		}
+	}
+}
+
+func TestPausedDestinationHasNothingDue(t *testing.T) {
+	s, pool := newStore(t)
+	if err := s.SaveDestinations(t.Context(), 0, []Destination{{Name: "app", URL: "http://app"}}); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, s, delivery("dlv_1", "x"))
+	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = now(), paused_by = 'me', pause_reason = 'deploy'`)
+	if got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 1, Lease: time.Minute}); err != nil || len(got) != 0 {
+		t.Errorf("claimed %v, %v", got, err)
+	}
+	if err := s.SaveDestinations(t.Context(), 0, []Destination{{Name: "app", URL: "http://elsewhere"}}); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := s.Stats(t.Context())
+	if err != nil || len(stats) != 1 || !stats[0].Paused || stats[0].Open[Pending] != 1 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = NULL`)
+	claimOne(t, s, time.Time{})
+}
+
+// Twelve workers, leases that run out while they work, and backends that are
+// killed: each forward ends once, and no stale settlement is taken.
+func TestP05_StallingWorkersSettleOnce(t *testing.T) {
+	s, pool := newStore(t)
+	const n = 300
+	for i := range n {
+		accept(t, s, delivery(fmt.Sprint(i), "x"))
+	}
+	var mu sync.Mutex
+	won, lost := map[int64]int{}, 0
+	now := time.Now()
+	var wg sync.WaitGroup
+	for w := range 12 {
+		wg.Go(func() {
+			for round := 0; ; round++ {
+				// Each round is a minute later: leases of 30 s of the round before are over.
+				got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 7, Lease: 30 * time.Second, Now: now.Add(time.Duration(round) * time.Minute)})
+				if err != nil {
+					if errors.Is(err, ErrUnavailable) {
+						continue
+					}
+					t.Error(err)
+					return
+				}
+				if len(got) == 0 && round > 20 {
+					return
+				}
+				for _, f := range got {
+					if round < 3 && (int(f.ID)+w)%3 == 0 {
+						continue // stalled: never settles in time
+					}
+					err := s.Settle(t.Context(), settlement(f, OutcomeAccepted, "2xx"))
+					mu.Lock()
+					switch {
+					case err == nil:
+						won[f.ID]++
+					case errors.Is(err, ErrLeaseLost):
+						lost++
+					case !errors.Is(err, ErrUnavailable):
+						t.Error(err)
+					}
+					mu.Unlock()
+				}
+				if w == 0 && round%2 == 0 {
+					killBackends(t, pool)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for id, times := range won {
+		if times != 1 {
+			t.Errorf("forward %d was settled %d times", id, times)
+		}
+	}
+	if open := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state <> 'accepted'`); open != 0 {
+		t.Errorf("%d forwards are not accepted", open)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.attempt WHERE class = 'unknown'`); n == 0 {
+		t.Error("void: no lease ever ran out")
+	}
+	t.Logf("%d stale settlements were refused", lost)
+}
+
+func killBackends(t testing.TB, pool *pgxpool.Pool) {
+	pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%hooklatch.outbox%'`)
+}
