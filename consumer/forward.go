@@ -1,0 +1,245 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ForwarderConfig is what a Forwarder is told. Only URL is demanded.
+type ForwarderConfig struct {
+	// URL is where deliveries go, used exactly as written, its query included:
+	// http or https, no user, no password. The query of the sender's request is
+	// not carried, because nobody signed it.
+	URL string
+	// Timeout bounds an attempt, from the connection to the end of the answer.
+	// Defaults to 10 seconds.
+	Timeout time.Duration
+	// Connections is how many idle ones are kept. Defaults to 16; the
+	// destination's concurrency is the right number.
+	Connections int
+	// TLS is how https destinations are checked. Defaults to the system's roots.
+	TLS *tls.Config
+	// Now is the clock against which a Retry-After date is read. Defaults to
+	// time.Now.
+	Now func() time.Time
+}
+
+// Forwarder hands forwards to an app over HTTP/1.1: the received method, the
+// same bytes, the provider's headers and ours. Each Handle is at most one
+// request: redirects are not followed, nothing is sent a second time in
+// secret, environment proxies are ignored. It never connects to link-local,
+// multicast or cloud metadata addresses.
+//
+// 2xx is accepted. 408, 425, 429, 5xx, no answer and a broken connection are
+// tried again. Any other 4xx, and 3xx, are permanent.
+type Forwarder struct {
+	url     *url.URL
+	timeout time.Duration
+	now     func() time.Time
+
+	// A reused connection is where net/http sends again by itself what it takes
+	// for repeatable. It does not with a body that it cannot rewind. An empty body
+	// is always repeatable to it, so that goes over a connection of its own.
+	reusing, fresh *http.Transport
+}
+
+const (
+	connectTimeout = 5 * time.Second
+	idleTimeout    = 4 * time.Second // many apps close at 5 seconds
+	readAnswer     = 64 << 10        // of an answer, so that its connection can be used again
+	longestHeader  = 64 << 10        // of an answer
+)
+
+// NewForwarder makes a Forwarder. Close it when it is no longer used.
+func NewForwarder(cfg ForwarderConfig) (*Forwarder, error) {
+	u, err := parseDestination(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Timeout < 0 || cfg.Connections < 0 {
+		return nil, errors.New("consumer: Timeout or Connections of the forwarder is negative")
+	}
+	orDefault(&cfg.Timeout, 10*time.Second)
+	orDefault(&cfg.Connections, 16)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Forwarder{
+		url: u, timeout: cfg.Timeout, now: cfg.Now,
+		reusing: newTransport(cfg, false),
+		fresh:   newTransport(cfg, true),
+	}, nil
+}
+
+// parseDestination does not show the URL in its errors: it may hold a password.
+func parseDestination(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("consumer: URL of the destination does not parse")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("consumer: URL of the destination is neither http nor https")
+	case u.User != nil:
+		return nil, errors.New("consumer: URL of the destination holds a user or password")
+	case u.Hostname() == "":
+		return nil, errors.New("consumer: URL of the destination has no host")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u, nil
+}
+
+func newTransport(cfg ForwarderConfig, fresh bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: connectTimeout, Control: refuseForbidden}
+	t := &http.Transport{
+		Proxy:                  nil, // the environment has no say
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        cfg.TLS.Clone(),
+		TLSHandshakeTimeout:    connectTimeout,
+		DisableCompression:     true, // an answer is kept as it came, never inflated
+		DisableKeepAlives:      fresh,
+		MaxIdleConnsPerHost:    cfg.Connections,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: longestHeader,
+		Protocols:              new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+// Close closes idle connections.
+func (w *Forwarder) Close() {
+	w.reusing.CloseIdleConnections()
+	w.fresh.CloseIdleConnections()
+}
+
+// Handle sends f once.
+func (w *Forwarder) Handle(ctx context.Context, f Forward) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteHeaders: func() { sent.Store(true) },
+	})
+
+	transport, req := w.request(ctx, f)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		if sent.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return &AttemptError{Class: "timeout", Err: fmt.Errorf("sent, no answer in time: %w", err)}
+		}
+		return &AttemptError{Class: "network", Err: fmt.Errorf("send: %w", err)}
+	}
+	defer resp.Body.Close()
+
+	f.Report.Status = resp.StatusCode
+	// The status has decided; an answer that breaks off later changes nothing.
+	f.Report.Answer, _ = io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, readAnswer-keptAnswer))
+	return w.judge(resp)
+}
+
+func (w *Forwarder) request(ctx context.Context, f Forward) (*http.Transport, *http.Request) {
+	d := f.Delivery
+	req := (&http.Request{
+		Method:        d.Method,
+		URL:           w.url,
+		Header:        header(f.Forward),
+		ContentLength: int64(len(d.Body)),
+	}).WithContext(ctx)
+	if req.Method == "" {
+		req.Method = http.MethodPost
+	}
+	if len(d.Body) == 0 {
+		req.Body = http.NoBody
+		return w.fresh, req
+	}
+	req.Body = io.NopCloser(bytes.NewReader(d.Body)) // and no GetBody
+	return w.reusing, req
+}
+
+// judge turns a status into nil or what becomes of the forward.
+func (w *Forwarder) judge(resp *http.Response) error {
+	status := resp.StatusCode
+	failed := &AttemptError{Status: status, Err: fmt.Errorf("answered %d", status)}
+	switch {
+	case status >= 200 && status <= 299:
+		return nil
+	case status == 429 || status == 503:
+		failed.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), w.now())
+	case status == 408 || status == 425 || status >= 500:
+	case status >= 300 && status <= 399:
+		failed.Permanent = true
+		if to, err := resp.Location(); err == nil {
+			failed.Err = fmt.Errorf("answered %d, a redirect to %s that is not followed", status, to.Host)
+		}
+	case status >= 400:
+		failed.Permanent = true
+	default: // 101: no answer to what was sent
+		failed.Class = "network"
+	}
+	return failed
+}
+
+// refuseForbidden judges the address that is really connected to, after every
+// resolver, so a name cannot lead there either.
+func refuseForbidden(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %s does not parse", address)
+	}
+	if forbidden(ap.Addr()) {
+		return fmt.Errorf("address %s is link-local, multicast or a metadata service", ap.Addr())
+	}
+	return nil
+}
+
+// forbidden addresses are never a destination. Loopback and private ones are
+// what most destinations are.
+func forbidden(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if embedded, ok := embeddedIPv4(a); ok {
+		a = embedded
+	}
+	if a.IsLinkLocalUnicast() || a.IsMulticast() {
+		return true
+	}
+	switch a {
+	case netip.AddrFrom4([4]byte{255, 255, 255, 255}),
+		netip.AddrFrom4([4]byte{100, 100, 100, 200}),                              // Alibaba
+		netip.AddrFrom4([4]byte{168, 63, 129, 16}),                                // Azure
+		netip.AddrFrom4([4]byte{192, 0, 0, 192}),                                  // Oracle
+		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}), // AWS, fd00:ec2::254
+		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}): // Google, fd20:ce::254
+		return true
+	}
+	return false
+}
+
+// embeddedIPv4 finds the IPv4 address that a NAT64, 6to4 or IPv4-compatible
+// address leads to.
+func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() {
+		return a, false
+	}
+	b := a.As16()
+	switch {
+	case bytes.Equal(b[:12], []byte{0, 0x64, 0xff, 0x9b, 11: 0}), // 64:ff9b::/96
+		bytes.Equal(b[:12], make([]byte, 12)) && b[12] != 0: // ::/96, but for :: and ::1
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case b[0] == 0x20 && b[1] == 0x02: // 2002::/16
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	}
+	return a, false
+}
