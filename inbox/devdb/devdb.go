@@ -86,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 	var h *home
 	if s.keep {
-		h, err = openHome(cfg.Dir)
+		h, err = openHome(ctx, cfg.Dir)
 	} else {
 		h, err = tempHome(ctx)
 	}
@@ -124,13 +124,9 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 // URL is the address of a database of this server. Every server has the
 // database postgres.
 func (s *Server) URL(database string) string {
-	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.User("postgres"),
-		Path:     "/" + database,
-		RawQuery: url.Values{"host": {s.socket}}.Encode(),
-	}
-	return u.String()
+	// A blank as %20: clients of Postgres take + for a plus.
+	host := strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20")
+	return "postgres://postgres@/" + url.PathEscape(database) + "?host=" + host
 }
 
 // Socket is the path of the unix socket.

@@ -1,3 +1,5 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
 package devdb
 
 import (
@@ -40,12 +42,16 @@ type home struct {
 }
 
 // openHome takes a folder that outlives the server.
-func openHome(path string) (*home, error) {
+func openHome(ctx context.Context, path string) (*home, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// The folders above it stay open to the user that root will run Postgres as.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(dir)
@@ -80,10 +86,10 @@ func openHome(path string) (*home, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := h.reach(); err != nil {
+	if err := h.reach(ctx); err != nil {
 		return nil, err
 	}
-	return h, h.placeSocket()
+	return h, h.placeSocket(ctx)
 }
 
 // tempHome makes a folder that goes away with the server.
@@ -99,15 +105,15 @@ func tempHome(ctx context.Context) (*home, error) {
 	if h.dir, err = h.mkdir(ctx, os.TempDir(), "/tmp", "/var/tmp"); err != nil {
 		return nil, err
 	}
-	return h, h.placeSocket()
+	return h, h.placeSocket(ctx)
 }
 
 // placeSocket puts the socket beside the data when its path is short enough, and
 // holds no comma, which would split it in two in an address.
-func (h *home) placeSocket() (err error) {
+func (h *home) placeSocket(ctx context.Context) (err error) {
 	h.socket = h.dir
 	if len(filepath.Join(h.dir, socketName)) > maxSocketPath || strings.Contains(h.dir, ",") {
-		if h.socket, err = h.mkdir(context.Background(), "/tmp", "/var/tmp"); err != nil {
+		if h.socket, err = h.mkdir(ctx, "/tmp", "/var/tmp"); err != nil {
 			h.discard()
 			return err
 		}
@@ -121,25 +127,33 @@ func (h *home) mkdir(ctx context.Context, parents ...string) (string, error) {
 	var first error
 	for _, parent := range parents {
 		dir, err := filepath.Abs(parent)
+		if err == nil && h.user == nil {
+			dir, err = os.MkdirTemp(dir, "hooklatch-")
+		} else if err == nil {
+			dir, err = h.sh(ctx, `mktemp -d "$0/hooklatch-XXXXXXXX"`, dir)
+		}
 		if err == nil {
-			cmd := exec.CommandContext(ctx, "mktemp", "-d", filepath.Join(dir, "hooklatch-XXXXXXXX"))
-			cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: h.user}
-			var out []byte
-			if out, err = cmd.Output(); err == nil {
-				dir = strings.TrimSuffix(string(out), "\n")
-				h.trash = append(h.trash, dir)
-				return dir, nil
-			}
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-			}
+			h.trash = append(h.trash, dir)
+			return dir, nil
 		}
 		if first == nil {
 			first = err
 		}
 	}
 	return "", fmt.Errorf("make a temporary folder: %w", first)
+}
+
+// sh runs a line as the server's user and returns what it prints.
+func (h *home) sh(ctx context.Context, line, arg string) (string, error) {
+	cmd := exec.CommandContext(ctx, shell, "-c", line, arg)
+	cmd.Dir, cmd.Env = "/", environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: h.user}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+	}
+	return strings.TrimSuffix(string(out), "\n"), err
 }
 
 // discard removes what a start that failed has made.
@@ -173,14 +187,12 @@ func servant(dir string) (*syscall.Credential, error) {
 
 // reach finds out whether the server's user gets to the folder: root's home and
 // the like are closed to it.
-func (h *home) reach() error {
+func (h *home) reach(ctx context.Context) error {
 	if h.user == nil {
 		return nil
 	}
-	cmd := exec.Command("sh", "-c", `cd -- "$0"`, h.dir)
-	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: h.user}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("open %s: Postgres does not run as root, and user %d, who is to run it, cannot get there: %s", h.dir, h.user.Uid, strings.TrimSpace(string(out)))
+	if _, err := h.sh(ctx, `cd -- "$0"`, h.dir); err != nil {
+		return fmt.Errorf("open %s: Postgres does not run as root, and user %d, who is to run it, cannot get there: %w", h.dir, h.user.Uid, err)
 	}
 	return nil
 }

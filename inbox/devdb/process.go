@@ -1,3 +1,5 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
 package devdb
 
 import (
@@ -14,6 +16,8 @@ import (
 	"syscall"
 	"time"
 )
+
+const shell = "/bin/sh"
 
 // script makes the data folder when it is missing, runs Postgres, waits for the
 // end of its standard input, stops Postgres and removes the trash. Its
@@ -73,10 +77,11 @@ func launch(h *home, bin string, settings map[string]string, lock, log *os.File)
 	}
 	args := []string{"-c", script, "devdb", data, bin, trash[0], trash[1], end}
 	socket := `"` + strings.ReplaceAll(h.socket, `"`, `""`) + `"`
-	args = append(args, "-c", "listen_addresses=", "-c", "unix_socket_directories="+socket, "-c", "port=5432")
 	for name, value := range settings {
 		args = append(args, "-c", name+"="+value)
 	}
+	// Last, because the last one holds.
+	args = append(args, "-c", "listen_addresses=", "-c", "unix_socket_directories="+socket, "-c", "port=5432")
 	input, hold, err := pipe()
 	if err != nil {
 		return nil, err
@@ -89,7 +94,7 @@ func launch(h *home, bin string, settings map[string]string, lock, log *os.File)
 	}
 	defer write.Close()
 
-	cmd := exec.Command("sh", args...)
+	cmd := exec.Command(shell, args...)
 	cmd.Dir = "/"
 	cmd.Env = environment()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, log, log
@@ -98,7 +103,7 @@ func launch(h *home, bin string, settings map[string]string, lock, log *os.File)
 	if err := cmd.Start(); err != nil {
 		syscall.Close(hold)
 		alive.Close()
-		return nil, fmt.Errorf("run sh: %w", err)
+		return nil, fmt.Errorf("run %s: %w", shell, err)
 	}
 	return &process{cmd: cmd, hold: hold, alive: alive}, nil
 }
@@ -119,8 +124,8 @@ func pipe() (*os.File, int, error) {
 // environment keeps PGDATA, PGPORT, the locale and our secrets away from
 // Postgres.
 func environment() []string {
-	env := []string{"LC_ALL=C"}
-	for _, name := range []string{"PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+	env := []string{"LC_ALL=C", "PATH=" + strings.TrimPrefix(os.Getenv("PATH")+":/usr/bin:/bin", ":")}
+	for _, name := range []string{"TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
