@@ -1,0 +1,97 @@
+package inbox_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/inbox/devdb"
+	"github.com/hooklatch/hooklatch/migrations"
+)
+
+// A delivery is accepted once, however often its sender repeats it; other bytes
+// under its id are a conflict.
+func ExampleStore_Accept() {
+	ctx, store, stop := openStore()
+	defer stop()
+
+	deliver := func(body string) {
+		receipt, err := store.Accept(ctx, inbox.Delivery{
+			Tenant: "acme", Source: "billing", DeliveryID: "dlv_1",
+			Body: []byte(body), BodyHash: sha256.Sum256([]byte(body)), Method: "POST",
+			Forwards: []inbox.NewForward{{Destination: "app"}},
+		})
+		var conflict *inbox.ConflictError
+		switch {
+		case errors.As(err, &conflict):
+			fmt.Println("409 conflict")
+		case err != nil:
+			fmt.Println("503:", err)
+		default:
+			fmt.Println("202, duplicate:", receipt.Duplicate)
+		}
+	}
+	deliver(`{"paid":1}`)
+	deliver(`{"paid":1}`)
+	deliver(`{"paid":2}`)
+	// Output:
+	// 202, duplicate: false
+	// 202, duplicate: true
+	// 409 conflict
+}
+
+// A worker claims a forward under a lease, does the work, and settles with the
+// lease's token. A worker that was too slow finds its lease lost.
+func ExampleStore_Claim() {
+	ctx, store, stop := openStore()
+	defer stop()
+	body := []byte("hello")
+	store.Accept(ctx, inbox.Delivery{
+		Tenant: "acme", Source: "billing", DeliveryID: "dlv_1", Body: body, BodyHash: sha256.Sum256(body),
+		Forwards: []inbox.NewForward{{Destination: "app"}},
+	})
+
+	claim := inbox.ClaimRequest{Destination: "app", Limit: 10, Lease: time.Minute}
+	slow, _ := store.Claim(ctx, claim)
+	claim.Now = time.Now().Add(2 * time.Minute) // the lease of the slow worker is over
+	quick, _ := store.Claim(ctx, claim)
+	for _, f := range append(quick, slow...) {
+		err := store.Settle(ctx, inbox.Settlement{
+			ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt,
+			Outcome: inbox.OutcomeAccepted, Class: "2xx", Status: 200,
+		})
+		fmt.Printf("attempt %d: lease lost: %v\n", f.Attempt, errors.Is(err, inbox.ErrLeaseLost))
+	}
+	// Output:
+	// attempt 2: lease lost: false
+	// attempt 1: lease lost: true
+}
+
+// openStore runs a throwaway Postgres, brings the schema to it, and opens a store.
+func openStore() (context.Context, *inbox.Store, func()) {
+	ctx := context.Background()
+	server, err := devdb.Start(ctx, devdb.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := migrations.Up(ctx, server.URL("postgres")); err != nil {
+		panic(err)
+	}
+	pool, err := pgxpool.New(ctx, server.URL("postgres"))
+	if err != nil {
+		panic(err)
+	}
+	store, err := inbox.New(pool, inbox.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return ctx, store, func() {
+		pool.Close()
+		server.Stop()
+	}
+}
