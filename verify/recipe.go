@@ -1,26 +1,37 @@
 package verify
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 )
 
 // Recipe is a scheme as data. The fields stand in JSON, YAML and Go under the
 // same names; a zero field has the default that its comment names.
 type Recipe struct {
 	Name string `json:"name,omitempty"`
-	// Algo is hmac-sha1, hmac-sha256, hmac-sha512, hash-sha1, hash-sha256,
-	// ed25519, ecdsa-p256-sha256, rsa-pkcs1-sha256, rsa-pkcs1-sha1, token or basic.
-	Algo       string          `json:"algo,omitempty"`
-	SecretSpec SecretSpec      `json:"secret_spec,omitzero"`
-	KeyID      *From           `json:"key_id,omitempty"`
-	Signature  SignatureRecipe `json:"signature,omitzero"`
-	// Template is the signed text: literals and {tokens}.
+	// Algo is hmac-sha1, hmac-sha256, hmac-sha512; hash-sha1 or hash-sha256, a
+	// plain hash with the secret inside the template; ed25519, ecdsa-p256-sha256,
+	// rsa-pkcs1-sha256, rsa-pkcs1-sha1; token; or basic.
+	Algo       string     `json:"algo,omitempty"`
+	SecretSpec SecretSpec `json:"secret_spec,omitzero"`
+	// KeyID selects the key. Without it all active keys are tried.
+	KeyID     *From           `json:"key_id,omitempty"`
+	Signature SignatureRecipe `json:"signature,omitzero"`
+	// Template is the signed text: literals and tokens, which are {body} {method}
+	// {url} {path} {path_query} {host} {query_raw} {query:x} {header:X} {sig:t}
+	// {json:a.b} {form:x} {form_sorted} {secret} {param:x} {body_sha256_hex}
+	// {body_sha256_raw} {body_crc32_dec}.
 	Template  string           `json:"template,omitempty"`
 	Timestamp *TimestampRecipe `json:"timestamp,omitempty"`
 	ID        *IDRecipe        `json:"id,omitempty"`
 	EventType *From            `json:"event_type,omitempty"`
-	Require   []Requirement    `json:"require,omitempty"`
+	// Require are preconditions, checked before the signature.
+	Require []Requirement `json:"require,omitempty"`
 	// Params names the values that Verifier.Params must hold.
 	Params []string `json:"params,omitempty"`
 	// BodyUnique: the body has an id of its own, so equal bytes are one event.
@@ -30,7 +41,8 @@ type Recipe struct {
 	Ack            *Ack     `json:"ack,omitempty"`
 }
 
-// From names one place in a request, or several of which the first present counts.
+// From names one place in a request, or several of which the first present
+// counts: header:X, json:a.b, form:x or query:x.
 type From struct {
 	From Sources `json:"from"`
 }
@@ -40,26 +52,34 @@ type Sources []string
 
 // SignatureRecipe says where the signature stands and how it is spelled.
 type SignatureRecipe struct {
-	In             string   `json:"in,omitempty"`   // header, json, form or query; defaults to header
-	Name           string   `json:"name,omitempty"` // the header, JSON path or field
-	Names          []string `json:"names,omitempty"`
-	ListSep        string   `json:"list_sep,omitempty"` // "," ";" or " ": the value is a list
-	KVSep          string   `json:"kv_sep,omitempty"`   // "=" or ",": an item is tag and value
-	Tags           []string `json:"tags,omitempty"`     // the tags that are candidates
-	Prefix         string   `json:"prefix,omitempty"`
-	PrefixOptional bool     `json:"prefix_optional,omitempty"`
-	Encoding       string   `json:"encoding,omitempty"` // hex, base64, base64url-nopad or raw; defaults to hex
-	HexCase        string   `json:"hex_case,omitempty"` // lower or any; defaults to lower
-	Trim           *bool    `json:"trim,omitempty"`     // blanks around an item are no part of it; defaults to true for "," lists
-	MultiValue     bool     `json:"multi_value,omitempty"`
+	In   string `json:"in,omitempty"`   // header, json, form or query. Defaults to header
+	Name string `json:"name,omitempty"` // the header, JSON path or field
+	// Names are several headers with one signature each, of which any counts.
+	Names []string `json:"names,omitempty"`
+	// ListSep is "," ";" or " " where the value is a list.
+	ListSep string `json:"list_sep,omitempty"`
+	// KVSep is "=" or "," where an item is tag and value.
+	KVSep string `json:"kv_sep,omitempty"`
+	// Tags are those of signatures; other items are fields for {sig:…}, or skipped.
+	Tags []string `json:"tags,omitempty"`
+	// Prefix stands before the value, such as "sha256=".
+	Prefix         string `json:"prefix,omitempty"`
+	PrefixOptional bool   `json:"prefix_optional,omitempty"`
+	Encoding       string `json:"encoding,omitempty"` // hex, base64, base64url-nopad or raw. Defaults to hex
+	HexCase        string `json:"hex_case,omitempty"` // lower or any. Defaults to lower
+	// Trim: blanks around a list item are no part of it. Defaults to true for "," lists.
+	Trim *bool `json:"trim,omitempty"`
+	// MultiValue: the header may be repeated, each line is a signature.
+	MultiValue bool `json:"multi_value,omitempty"`
 }
 
 // TimestampRecipe says where the timestamp stands and how far it may be from now.
 type TimestampRecipe struct {
-	From   string `json:"from,omitempty"`
-	Format string `json:"format,omitempty"` // unix-s, unix-ms, rfc3339 or http-date; defaults to unix-s
-	// ToleranceS is the window in seconds, both ways. Defaults to 300; [NoWindow],
-	// in JSON null, means that the timestamp is signed and parsed, and no more.
+	From   string `json:"from,omitempty"`   // header:X, sig:t, json:a.b, form:x or query:x
+	Format string `json:"format,omitempty"` // unix-s, unix-ms, rfc3339 or http-date. Defaults to unix-s
+	// ToleranceS is the window in seconds, both ways, ends included. Defaults to
+	// 300; [NoWindow], in JSON null, means that the timestamp is signed and parsed,
+	// and no more, unless Verifier.Tolerance is set.
 	ToleranceS Seconds `json:"tolerance_s,omitzero"`
 	// PastOnly bounds the future by the larger of ToleranceS and 300.
 	PastOnly bool `json:"past_only,omitempty"`
@@ -73,8 +93,10 @@ const NoWindow Seconds = -1
 
 // IDRecipe says where the delivery id stands.
 type IDRecipe struct {
+	// From is a place, several of which the first present counts, or a template of
+	// them such as {header:ce-source}/{header:ce-id}.
 	From    Sources `json:"from"`
-	Pattern string  `json:"pattern,omitempty"`
+	Pattern string  `json:"pattern,omitempty"` // must match the whole id
 	// Signed is an assertion only; what is signed follows from the template.
 	Signed bool `json:"signed,omitempty"`
 }
@@ -87,29 +109,199 @@ type Requirement struct {
 
 // Ack is how the sender wants to be answered. It is data for the caller.
 type Ack struct {
-	SuccessStatus  int     `json:"success_status,omitempty"`
+	SuccessStatus  int     `json:"success_status,omitempty"` // 200-299. Defaults to 202
 	SuccessBody    *string `json:"success_body,omitempty"`
 	SuccessType    string  `json:"success_type,omitempty"`
-	RefusalStatus  int     `json:"refusal_status,omitempty"`
-	ConflictStatus int     `json:"conflict_status,omitempty"`
-	OnConflict     string  `json:"on_conflict,omitempty"`
+	RefusalStatus  int     `json:"refusal_status,omitempty"`  // 400, 401 or 403. Defaults to 401
+	ConflictStatus int     `json:"conflict_status,omitempty"` // 4xx, never 410. Defaults to 409
+	OnConflict     string  `json:"on_conflict,omitempty"`     // reject or accept_first
 }
+
+// MarshalJSON writes one place as a string, several as a list.
+func (s Sources) MarshalJSON() ([]byte, error) {
+	if len(s) == 1 {
+		return json.Marshal(s[0])
+	}
+	return json.Marshal([]string(s))
+}
+
+// UnmarshalJSON reads a string or a list of strings.
+func (s *Sources) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil && string(text) != "null" {
+		*s = Sources{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
+		return errors.New("a source is a text or a list of texts")
+	}
+	*s = list
+	return nil
+}
+
+// MarshalJSON writes NoWindow as null.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	if s == NoWindow {
+		return []byte("null"), nil
+	}
+	return json.Marshal(int64(s))
+}
+
+// UnmarshalJSON reads a positive number, or null.
+func (s *Seconds) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*s = NoWindow
+		return nil
+	}
+	var n int64
+	if err := json.Unmarshal(text, &n); err != nil || n <= 0 {
+		return fmt.Errorf("%s is not a positive number of seconds, and not null", text)
+	}
+	*s = Seconds(n)
+	return nil
+}
+
+// clone is a copy that shares nothing.
+func (r Recipe) clone() Recipe {
+	c := r
+	c.SecretSpec.StripPrefix = slices.Clone(r.SecretSpec.StripPrefix)
+	c.Signature.Names = slices.Clone(r.Signature.Names)
+	c.Signature.Tags = slices.Clone(r.Signature.Tags)
+	c.Signature.Trim = clonePointer(r.Signature.Trim)
+	c.Timestamp = clonePointer(r.Timestamp)
+	if c.KeyID = clonePointer(r.KeyID); c.KeyID != nil {
+		c.KeyID.From = slices.Clone(r.KeyID.From)
+	}
+	if c.ID = clonePointer(r.ID); c.ID != nil {
+		c.ID.From = slices.Clone(r.ID.From)
+	}
+	if c.EventType = clonePointer(r.EventType); c.EventType != nil {
+		c.EventType.From = slices.Clone(r.EventType.From)
+	}
+	c.Require = slices.Clone(r.Require)
+	c.Params = slices.Clone(r.Params)
+	c.ConflictIgnore = slices.Clone(r.ConflictIgnore)
+	if c.Ack = clonePointer(r.Ack); c.Ack != nil {
+		c.Ack.SuccessBody = clonePointer(r.Ack.SuccessBody)
+	}
+	return c
+}
+
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+const maxRecipe = 64 << 10
 
 // ParseRecipe reads a recipe strictly: an unknown field, or one that stands
 // twice, is an error. A field "preset" names the recipe whose fields hold where
 // the text has none.
 func ParseRecipe(jsonText []byte) (Recipe, error) {
-	var r Recipe
-	if err := json.Unmarshal(jsonText, &r); err != nil {
-		return Recipe{}, fmt.Errorf("verify: parse recipe: %w", err)
-	}
-	return r, nil
+	return parseRecipe(jsonText, Preset)
 }
 
-// Compile checks the recipe and makes a Scheme of it. All nonsense is refused
-// here, none at the first request.
-func (r Recipe) Compile() (Scheme, error) { return Scheme{&program{recipe: r}}, nil }
+func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error) {
+	fault := func(err error) (Recipe, error) {
+		return Recipe{}, fmt.Errorf("verify: parse recipe: %w", err)
+	}
+	if len(text) > maxRecipe {
+		return fault(fmt.Errorf("longer than %d bytes", maxRecipe))
+	}
+	if err := strictNames(text); err != nil {
+		return fault(err)
+	}
+	var base struct {
+		Preset *string `json:"preset"`
+	}
+	if err := json.Unmarshal(text, &base); err != nil {
+		return fault(err)
+	}
+	var target struct {
+		Preset *string `json:"preset"`
+		Recipe
+	}
+	if base.Preset != nil {
+		if preset == nil {
+			return fault(errors.New("preset in a preset"))
+		}
+		s, ok := preset(*base.Preset)
+		if !ok {
+			return fault(fmt.Errorf("unknown preset %q", *base.Preset))
+		}
+		target.Recipe = s.Recipe()
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&target); err != nil {
+		return fault(err)
+	}
+	return target.Recipe, nil
+}
 
-// Rename returns the recipe with one header name replaced by another wherever it
-// stands.
-func (r Recipe) Rename(names map[string]string) (Recipe, error) { return r, nil }
+// later are fields of recipes that need code; they are refused by name.
+var later = []string{
+	"handshake", "header", "label", "sig_alg", "required_components",
+	"min_signature_version", "tolerance_s",
+}
+
+// strictNames refuses what encoding/json lets through: names that stand twice, or
+// in another case, and a second value behind the first.
+func strictNames(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := strictValue(d, 0); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("text behind the recipe")
+	}
+	return nil
+}
+
+func strictValue(d *json.Decoder, depth int) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	open, ok := token.(json.Delim)
+	if !ok {
+		if depth == 0 {
+			return errors.New("a recipe is an object")
+		}
+		return nil
+	}
+	if depth == 0 && open != '{' {
+		return errors.New("a recipe is an object")
+	}
+	if depth > 8 {
+		return errors.New("nests too deep")
+	}
+	var seen []string
+	for d.More() {
+		if open == '{' {
+			token, err := d.Token()
+			if err != nil {
+				return err
+			}
+			name := token.(string)
+			switch {
+			case slices.Contains(seen, name):
+				return fmt.Errorf("field %q stands twice", name)
+			case name != strings.ToLower(name):
+				return fmt.Errorf("unknown field %q", name)
+			case depth == 0 && slices.Contains(later, name):
+				return fmt.Errorf("field %q is not supported", name)
+			}
+			seen = append(seen, name)
+		}
+		if err := strictValue(d, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
+}

@@ -1,42 +1,173 @@
 package verify
 
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
 // Scheme is a compiled recipe. It is immutable; the zero Scheme refuses
 // everything.
 type Scheme struct{ p *program }
 
-type program struct{ recipe Recipe }
+// program is a recipe with everything looked up that can be before a request.
+type program struct {
+	ready       bool
+	recipe      Recipe
+	algo        algorithm
+	headers     []headerName
+	nameLengths uint64 // bit n: a header of n bytes is named
+	longNames   bool
+	signature   signatureSpec
+	fields      []string // names of {sig:…} tokens
+	parts       []part
+	timestamp   *timestampSpec
+	id          *idSpec
+	keyID       place
+	eventType   []place
+	require     []requirement
+	bodySigned  bool
+	needsURL    bool
+}
+
+type requirement struct {
+	slot   int
+	equals string
+}
+
+func (p *program) title() string {
+	if p.recipe.Name == "" {
+		return "scheme"
+	}
+	return p.recipe.Name
+}
 
 // Name is the recipe's name.
-func (s Scheme) Name() string { return s.Recipe().Name }
+func (s Scheme) Name() string {
+	if s.p == nil {
+		return ""
+	}
+	return s.p.recipe.Name
+}
 
 // Recipe returns what the scheme was compiled from.
 func (s Scheme) Recipe() Recipe {
 	if s.p == nil {
 		return Recipe{}
 	}
-	return s.p.recipe
+	return s.p.recipe.clone()
 }
 
-// SecretSpec says how the secrets of this scheme are decoded.
-func (s Scheme) SecretSpec() SecretSpec { return s.Recipe().SecretSpec }
+// IsZero says whether the scheme refuses everything.
+func (s Scheme) IsZero() bool { return s.p == nil }
+
+// SecretSpec says how the secrets of this scheme are decoded, defaults filled in.
+func (s Scheme) SecretSpec() SecretSpec {
+	if s.p == nil {
+		return SecretSpec{}
+	}
+	spec := s.p.recipe.clone().SecretSpec
+	spec.Encoding = cmp.Or(spec.Encoding, defaultEncoding(s.p.algo.family))
+	spec.MinLen = max(spec.MinLen, 1)
+	return spec
+}
 
 // HasDeliveryID says whether requests carry a delivery id.
-func (s Scheme) HasDeliveryID() bool { return s.Recipe().ID != nil }
+func (s Scheme) HasDeliveryID() bool { return s.p != nil && s.p.id != nil }
 
 // IDSigned says whether the signature covers the delivery id.
-func (s Scheme) IDSigned() bool { return false }
+func (s Scheme) IDSigned() bool { return s.HasDeliveryID() && s.p.id.signed }
+
+// BodySigned says whether the signature covers the whole body.
+func (s Scheme) BodySigned() bool { return s.p != nil && s.p.bodySigned }
 
 // UsesKeyID says whether the request names its key.
-func (s Scheme) UsesKeyID() bool { return s.Recipe().KeyID != nil }
+func (s Scheme) UsesKeyID() bool { return s.p != nil && s.p.keyID.kind != placeNone }
 
 // HasTimestamp says whether a timestamp is checked.
-func (s Scheme) HasTimestamp() bool { return s.Recipe().Timestamp != nil }
+func (s Scheme) HasTimestamp() bool { return s.p != nil && s.p.timestamp != nil }
 
 // NeedsURL says whether Verifier.URL must be set.
-func (s Scheme) NeedsURL() bool { return false }
+func (s Scheme) NeedsURL() bool { return s.p != nil && s.p.needsURL }
+
+// Headers returns the names of the headers that the scheme looks at, in the order
+// of the recipe.
+func (s Scheme) Headers() []string {
+	if s.p == nil {
+		return nil
+	}
+	names := make([]string, len(s.p.headers))
+	for i := range names {
+		names[i] = s.p.headers[i].name
+	}
+	return names
+}
+
+// Warnings are weaknesses of a recipe that are no faults. Presets have reasons for
+// theirs.
+func (s Scheme) Warnings() []string {
+	if s.p == nil {
+		return nil
+	}
+	var w []string
+	for i := 1; i < len(s.p.parts); i++ {
+		a, b := &s.p.parts[i-1], &s.p.parts[i]
+		if a.kind != partLiteral && b.kind != partLiteral {
+			w = append(w, fmt.Sprintf("template: {%s} and {%s} touch, so two requests can have one signed text", a.text, b.text))
+		}
+	}
+	return w
+}
+
+//go:embed schemes.json
+var schemesJSON string
+
+// presets compiles the embedded table at first use.
+var presets = sync.OnceValues(loadPresets)
+
+func loadPresets() (map[string]Scheme, error) {
+	all := map[string]Scheme{}
+	for line := range strings.Lines(schemesJSON) {
+		r, err := parseRecipe([]byte(line), nil)
+		if err != nil {
+			return nil, err
+		}
+		s, err := r.Compile()
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := all[r.Name]; twice || r.Name == "" {
+			return nil, fmt.Errorf("preset %q has no name of its own", r.Name)
+		}
+		all[r.Name] = s
+	}
+	return all, nil
+}
 
 // Preset returns a built-in scheme.
-func Preset(name string) (Scheme, bool) { return Scheme{}, false }
+func Preset(name string) (Scheme, bool) {
+	all, _ := presets() // a test holds that the table compiles
+	s, ok := all[name]
+	return s, ok
+}
 
 // Presets returns the names of the built-in schemes, sorted.
-func Presets() []string { return nil }
+func Presets() []string {
+	all, _ := presets()
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func defaultEncoding(f family) string {
+	if f.shared() {
+		return "utf8"
+	}
+	return "pem"
+}

@@ -1,7 +1,12 @@
 package verify
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -52,23 +57,213 @@ type Envelope struct {
 	// Distance is the timestamp minus now.
 	Distance  time.Duration
 	EventType string
-	// MetaError says what could not be read from a body that is rightly signed.
+	// MetaError says what could not be read from a request that is rightly signed.
 	MetaError string
+}
+
+// check is one request on its way through the steps. It lives on the stack.
+type check struct {
+	v        *Verifier
+	p        *program
+	r        *Request
+	now      time.Time
+	envelope Envelope
+
+	lines      [maxHeaders][]string // by program.headers
+	fields     [maxFields]string    // {sig:…} values, by program.fields
+	fieldSeen  uint8
+	candidates [maxCandidates]string
+	count      int
+	sigBytes   int
+	tokens     [maxParts]string // by program.parts
+	sums       [maxActive][maxDigest]byte
+}
+
+func (c *check) fail(reason Reason, field string) *Error {
+	return &Error{
+		Reason: reason, Scheme: c.p.recipe.Name, Field: field, Distance: c.envelope.Distance,
+	}
+}
+
+func (c *check) start(v *Verifier, r *Request) *Error {
+	if v.Scheme.p == nil || !v.Scheme.p.ready {
+		return &Error{Reason: ReasonAlgorithmRefused}
+	}
+	c.v, c.p, c.r = v, v.Scheme.p, r
+	if v.Now != nil {
+		c.now = v.Now()
+	} else {
+		c.now = time.Now()
+	}
+	return nil
 }
 
 // CheckHeader does what can be done before the body is read: headers,
 // preconditions, delivery id, the spelling of the signature, and the timestamp.
+// An error is always an [*Error].
 func (v *Verifier) CheckHeader(r Request) error {
-	return &Error{Reason: ReasonAlgorithmRefused}
+	var c check
+	err := c.start(v, &r)
+	if err == nil {
+		err = c.beforeBody()
+	}
+	if err != nil {
+		return err
+	}
+	return nil
 }
 
 // Verify says whether r was signed by a key that is accepted now. An error is
 // always an [*Error].
 func (v *Verifier) Verify(r Request) (Envelope, error) {
-	return Envelope{}, &Error{Reason: ReasonAlgorithmRefused}
+	var c check
+	err := c.start(v, &r)
+	if err == nil {
+		err = c.run()
+	}
+	if err != nil {
+		return Envelope{}, err
+	}
+	c.envelope.Scheme = c.p.recipe.Name
+	return c.envelope, nil
+}
+
+// beforeBody is steps 1 to 5, as far as they do not lie in the body.
+func (c *check) beforeBody() *Error {
+	if err := c.headers(); err != nil {
+		return err
+	}
+	inBody := c.p.signature.in == placeJSON || c.p.signature.in == placeForm
+	if !inBody && !c.signaturePresent() {
+		return c.fail(ReasonSignatureMissing, c.p.signature.places[0].String())
+	}
+	if err := c.demandedHeaders(); err != nil {
+		return err
+	}
+	for i := range c.p.require {
+		if q := &c.p.require[i]; c.header(q.slot) != q.equals {
+			return c.fail(ReasonPrecondition, c.p.headers[q.slot].name)
+		}
+	}
+	if c.p.id != nil && !c.p.id.late {
+		if err := c.deliveryID(); err != nil {
+			return err
+		}
+	}
+	if !inBody {
+		if err := c.signature(); err != nil {
+			return err
+		}
+	}
+	if t := c.p.timestamp; t != nil && t.stage == stageHeader {
+		return c.judgeTimestamp()
+	}
+	return nil
+}
+
+func (c *check) run() *Error {
+	if err := c.beforeBody(); err != nil {
+		return err
+	}
+	most := c.v.MaxBody
+	if most == 0 {
+		most = DefaultMaxBody
+	}
+	if len(c.r.Body) > most {
+		return c.fail(ReasonBodyTooLarge, "")
+	}
+	if c.p.signature.in == placeJSON || c.p.signature.in == placeForm {
+		if err := c.signature(); err != nil {
+			return err
+		}
+	}
+	if t := c.p.timestamp; t != nil && t.stage == stageBody {
+		if err := c.judgeTimestamp(); err != nil {
+			return err
+		}
+	}
+	if err := c.resolve(); err != nil {
+		return err
+	}
+	if err := c.match(); err != nil {
+		return err
+	}
+	return c.afterSignature()
+}
+
+// afterSignature is step 8: what nobody needed before.
+func (c *check) afterSignature() *Error {
+	if t := c.p.timestamp; t != nil && t.stage == stageLate {
+		if err := c.judgeTimestamp(); err != nil {
+			return err
+		}
+	}
+	if c.p.id != nil {
+		if c.p.id.late {
+			if err := c.lateDeliveryID(); err != nil {
+				return err
+			}
+		} else {
+			c.envelope.IDSigned = c.p.id.signed
+		}
+	}
+	c.eventType()
+	return nil
+}
+
+func (c *check) judgeTimestamp() *Error {
+	text, err := c.demand(&c.p.timestamp.from)
+	if err != nil {
+		// What does not parse behind a valid signature is the sender's fault, not forgery.
+		if c.p.timestamp.stage == stageLate && err.Reason == ReasonBodyUnparsable {
+			err.Reason = ReasonTimestampMalformed
+		}
+		return err
+	}
+	return c.judge(text)
 }
 
 // Check finds what can be known to be wrong before the first request: no scheme,
-// no keys, secrets that are too short, more than four keys active at one time, a
-// URL or parameters that the scheme needs and that are not there.
-func (v *Verifier) Check() error { return nil }
+// no keys, secrets of the wrong kind or too short, more than four keys active at
+// one time, a URL or parameters that the scheme needs and that are not there.
+func (v *Verifier) Check() error {
+	p := v.Scheme.p
+	if p == nil || !p.ready {
+		return errors.New("verify: no scheme")
+	}
+	keys := v.Keys.Keys()
+	if len(keys) == 0 {
+		return fmt.Errorf("verify: %s: no keys", p.title())
+	}
+	for i := range keys {
+		if !p.usable(&keys[i]) {
+			return fmt.Errorf("verify: key %q: %w: not of the kind or length that %s demands",
+				keys[i].ID, ErrKeyUnusable, p.title())
+		}
+	}
+	if p.keyID.kind == placeNone && v.Keys.mostActive() > maxActive {
+		return fmt.Errorf("verify: %s: more than %d keys are active at one time", p.title(), maxActive)
+	}
+	if v.Tolerance < 0 {
+		return errors.New("verify: tolerance is negative")
+	}
+	if v.MaxBody < 0 {
+		return errors.New("verify: max body is negative")
+	}
+	if p.needsURL && !strings.Contains(v.URL, "://") {
+		return fmt.Errorf("verify: %s signs the public URL, and none is given", p.title())
+	}
+	for _, name := range p.recipe.Params {
+		if v.Params[name] == "" {
+			return fmt.Errorf("verify: %s needs the parameter %s", p.title(), name)
+		}
+	}
+	return nil
+}
+
+// bodyID stands in for a delivery id that cannot be read from a signed body: what
+// was rightly signed is not turned away.
+func bodyID(body []byte) string {
+	sum := sha256.Sum256(body)
+	return "body:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,320 @@
+package verify
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// defaultTolerance is the window of recipes that name none.
+const defaultTolerance = 300 * time.Second
+
+// Compile checks the recipe and makes a Scheme of it. All nonsense is refused
+// here, none at the first request.
+func (r Recipe) Compile() (Scheme, error) {
+	p := &program{recipe: r.clone()}
+	b := builder{p: p, r: &p.recipe}
+	steps := []struct {
+		field string
+		run   func() error
+	}{
+		{"name", b.name}, {"algo", b.algo}, {"secret_spec", b.secretSpec},
+		{"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
+		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
+		{"require", b.require}, {"params", b.params},
+		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"headers", b.headers},
+	}
+	for _, s := range steps {
+		if err := s.run(); err != nil {
+			if r.Name != "" {
+				return Scheme{}, fmt.Errorf("verify: recipe %s: %s: %w", r.Name, s.field, err)
+			}
+			return Scheme{}, fmt.Errorf("verify: recipe: %s: %w", s.field, err)
+		}
+	}
+	p.ready = true
+	return Scheme{p}, nil
+}
+
+type builder struct {
+	p *program
+	r *Recipe
+}
+
+var nameShape = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+func (b *builder) name() error {
+	if b.r.Name != "" && !nameShape.MatchString(b.r.Name) {
+		return fmt.Errorf("%q is not lower-case letters, digits, dots, _ and -", b.r.Name)
+	}
+	return nil
+}
+
+func (b *builder) algo() error {
+	a, ok := algorithms[b.r.Algo]
+	switch {
+	case b.r.Algo == "":
+		return errors.New("is missing")
+	case strings.HasPrefix(b.r.Algo, "code:"):
+		return fmt.Errorf("%s is not supported", b.r.Algo)
+	case !ok:
+		return fmt.Errorf("unknown value %q", b.r.Algo)
+	}
+	b.p.algo = a
+	return nil
+}
+
+func (b *builder) secretSpec() error {
+	s := &b.r.SecretSpec
+	f := b.p.algo.family
+	switch s.Encoding {
+	case "":
+	case "utf8":
+		if len(s.StripPrefix) > 0 {
+			return errors.New("strip_prefix does not go with utf8, which takes the whole text")
+		}
+	case "base64", "hex", "whsec":
+	case "pem", "spki-der-base64":
+	case "raw-hex", "raw-base64":
+		if f != familyEd25519 {
+			return fmt.Errorf("encoding %s is for ed25519", s.Encoding)
+		}
+	default:
+		return fmt.Errorf("unknown encoding %q", s.Encoding)
+	}
+	public := false
+	switch cmp.Or(s.Encoding, defaultEncoding(f)) {
+	case "pem", "spki-der-base64", "raw-hex", "raw-base64":
+		public = true
+	}
+	if public == f.shared() {
+		return fmt.Errorf("encoding %s does not go with %s", s.Encoding, b.r.Algo)
+	}
+	if f == familyBasic && s.Encoding != "" && s.Encoding != "utf8" {
+		return errors.New("a secret for basic is the text user:password")
+	}
+	if s.MinLen < 0 || s.MinLen > maxSecret || s.MinLen > 0 && public {
+		return fmt.Errorf("min_len %d is out of place", s.MinLen)
+	}
+	for _, prefix := range s.StripPrefix {
+		if prefix == "" {
+			return errors.New("strip_prefix has an empty entry")
+		}
+	}
+	return nil
+}
+
+// slot finds or makes the place of a header. Two names that differ only in _ and -
+// could not be told apart.
+func (b *builder) slot(name string, demanded bool) (int, error) {
+	for i := range b.p.headers {
+		h := &b.p.headers[i]
+		switch spelled(h.name, name) {
+		case spelledTwin:
+			return 0, fmt.Errorf("headers %s and %s read the same", h.name, name)
+		case spelledRight:
+			if h.list || h.multi || i < b.signatureHeaders() {
+				return 0, fmt.Errorf("header %s holds the signature", name)
+			}
+			h.demanded = h.demanded || demanded
+			return i, nil
+		}
+	}
+	if !validHeaderName(name) {
+		return 0, fmt.Errorf("%q is no header name", name)
+	}
+	if len(b.p.headers) == maxHeaders {
+		return 0, fmt.Errorf("more than %d headers", maxHeaders)
+	}
+	if len(name) < 64 {
+		b.p.nameLengths |= 1 << len(name)
+	} else {
+		b.p.longNames = true
+	}
+	b.p.headers = append(b.p.headers, headerName{name: name, demanded: demanded})
+	return len(b.p.headers) - 1, nil
+}
+
+func (b *builder) signatureHeaders() int {
+	if b.p.signature.in != placeHeader {
+		return 0
+	}
+	return len(b.p.signature.places)
+}
+
+// place parses a place and gives it its slot.
+func (b *builder) place(s string, demanded bool, kinds ...placeKind) (place, error) {
+	p, err := parsePlace(s)
+	if err != nil {
+		return place{}, err
+	}
+	return b.bind(p, demanded, kinds...)
+}
+
+func (b *builder) bind(p place, demanded bool, kinds ...placeKind) (place, error) {
+	allowed := false
+	for _, k := range kinds {
+		allowed = allowed || k == p.kind
+	}
+	if !allowed {
+		return place{}, fmt.Errorf("the value cannot stand in %s", p)
+	}
+	var err error
+	switch p.kind {
+	case placeHeader:
+		p.slot, err = b.slot(p.name, demanded)
+	case placeSig:
+		p.slot, err = b.field(p.name)
+	}
+	return p, err
+}
+
+// field finds or makes the place of a {sig:…} value.
+func (b *builder) field(tag string) (int, error) {
+	if b.p.signature.kvSep == 0 {
+		return 0, fmt.Errorf("{sig:%s} needs signature.kv_sep", tag)
+	}
+	if index(b.p.signature.tags, tag) >= 0 {
+		return 0, fmt.Errorf("{sig:%s} is a signature itself", tag)
+	}
+	if i := index(b.p.fields, tag); i >= 0 {
+		return i, nil
+	}
+	if len(b.p.fields) == maxFields {
+		return 0, fmt.Errorf("more than %d {sig:…} values", maxFields)
+	}
+	b.p.fields = append(b.p.fields, tag)
+	return len(b.p.fields) - 1, nil
+}
+
+func (b *builder) template() error {
+	f := b.p.algo.family
+	if f == familyToken || f == familyBasic {
+		if b.r.Template != "" {
+			return fmt.Errorf("%s signs nothing", b.r.Algo)
+		}
+		return nil
+	}
+	if b.r.Template == "" {
+		return errors.New("is missing")
+	}
+	parts, err := parseTemplate(b.r.Template)
+	if err != nil {
+		return err
+	}
+	variable, secret := false, false
+	for i := range parts {
+		p := &parts[i]
+		switch p.kind {
+		case partLiteral:
+			continue
+		case partSecret:
+			secret = true
+			continue
+		case partPlace:
+			p.place, err = b.bind(p.place, true, placeHeader, placeSig, placeJSON, placeForm, placeQuery)
+			if err != nil {
+				return err
+			}
+		case partURL, partPath, partPathQuery, partHost:
+			b.p.needsURL = true
+		case partBody, partBodySHA256Hex, partBodySHA256Raw:
+			b.p.bodySigned = true
+		case partParam:
+			if index(b.r.Params, p.text) < 0 {
+				return fmt.Errorf("{param:%s} is not in params", p.text)
+			}
+		}
+		variable = true
+	}
+	if secret != (f == familyHash) {
+		return fmt.Errorf("{secret} goes with hash-* and with nothing else")
+	}
+	if !variable {
+		return errors.New("signs nothing of the request")
+	}
+	b.p.parts = parts
+	return nil
+}
+
+// covered says whether the signature covers a value.
+func (b *builder) covered(v *place) bool {
+	for i := range b.p.parts {
+		p := &b.p.parts[i]
+		if p.kind == partPlace && p.place.kind == v.kind {
+			if v.kind == placeHeader && p.place.slot == v.slot || v.kind != placeHeader && p.place.same(v) {
+				return true
+			}
+		}
+		if v.kind == placeQuery && (p.kind == partURL || p.kind == partPathQuery || p.kind == partQueryRaw) ||
+			v.kind == placeForm && p.kind == partFormSorted {
+			return true
+		}
+	}
+	inBody := v.kind == placeJSON || v.kind == placeForm || v.kind == placeBodySHA256
+	return inBody && b.p.bodySigned
+}
+
+// same says whether two places outside the headers are one.
+func (p *place) same(o *place) bool {
+	if p.kind != placeJSON {
+		return p.name == o.name
+	}
+	return strings.Join(p.path, "\x00") == strings.Join(o.path, "\x00")
+}
+
+func (b *builder) timestamp() error {
+	r := b.r.Timestamp
+	if r == nil {
+		return nil
+	}
+	from, err := b.place(r.From, true, placeHeader, placeSig, placeJSON, placeForm, placeQuery)
+	if err != nil {
+		return err
+	}
+	format, ok := timeFormats[cmp.Or(r.Format, "unix-s")]
+	if !ok {
+		return fmt.Errorf("unknown format %q", r.Format)
+	}
+	if !b.covered(&from) {
+		return fmt.Errorf("%s is not signed, so a window over it protects nothing", from)
+	}
+	spec := &timestampSpec{from: from, format: format, pastOnly: r.PastOnly}
+	switch {
+	case r.ToleranceS == NoWindow && r.PastOnly:
+		return errors.New("past_only needs a window")
+	case r.ToleranceS == NoWindow:
+	case r.ToleranceS == 0:
+		spec.window = defaultTolerance
+	case r.ToleranceS < 0 || r.ToleranceS > 1<<32:
+		return fmt.Errorf("tolerance_s %d is out of range", r.ToleranceS)
+	default:
+		spec.window = time.Duration(r.ToleranceS) * time.Second
+	}
+	spec.stage = b.stage(&from)
+	b.p.timestamp = spec
+	return nil
+}
+
+// stage says when a place can be read.
+func (b *builder) stage(p *place) stage {
+	switch p.kind {
+	case placeSig:
+		if b.p.signature.in == placeJSON || b.p.signature.in == placeForm {
+			return stageBody
+		}
+	case placeJSON, placeForm:
+		for i := range b.p.parts {
+			if q := &b.p.parts[i]; q.kind == partPlace && q.place.kind == p.kind && q.place.same(p) {
+				return stageBody
+			}
+		}
+		return stageLate
+	case placeBodySHA256:
+		return stageLate
+	}
+	return stageHeader
+}

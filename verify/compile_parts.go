@@ -1,0 +1,343 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func (b *builder) signature() error {
+	r, spec := &b.r.Signature, &b.p.signature
+	spec.least, spec.most = b.p.algo.least, b.p.algo.most
+	spec.candidates = maxCandidates
+	if !b.p.algo.family.shared() {
+		spec.candidates = maxPublicKeySigs
+	}
+	if err := b.signaturePlaces(); err != nil {
+		return err
+	}
+	if err := b.signatureList(); err != nil {
+		return err
+	}
+	spec.prefix, spec.prefixOptional = r.Prefix, r.PrefixOptional
+	if r.PrefixOptional && r.Prefix == "" {
+		return errors.New("prefix_optional without prefix")
+	}
+	if spec.listSep != 0 && strings.IndexByte(r.Prefix, spec.listSep) >= 0 {
+		return errors.New("prefix holds list_sep")
+	}
+	return b.signatureEncoding()
+}
+
+func (b *builder) signaturePlaces() error {
+	r, spec := &b.r.Signature, &b.p.signature
+	names := r.Names
+	if r.Name != "" {
+		if len(names) > 0 {
+			return errors.New("name and names exclude each other")
+		}
+		names = []string{r.Name}
+	}
+	if len(names) == 0 && b.p.algo.family == familyBasic {
+		names = []string{"Authorization"}
+	}
+	if len(names) == 0 {
+		return errors.New("name is missing")
+	}
+	kind := r.In
+	switch kind {
+	case "", "header":
+		kind = "header"
+	case "json", "form", "query":
+		if len(r.Names) > 0 {
+			return errors.New("names is for headers")
+		}
+		if r.MultiValue {
+			return errors.New("multi_value is for headers")
+		}
+	default:
+		return fmt.Errorf("unknown value in: %q", r.In)
+	}
+	spec.in = map[string]placeKind{
+		"header": placeHeader, "json": placeJSON, "form": placeForm, "query": placeQuery,
+	}[kind]
+	for _, name := range names {
+		p, err := parsePlace(kind + ":" + name)
+		if err != nil {
+			return err
+		}
+		if p.kind == placeHeader {
+			if p.slot, err = b.slot(name, false); err != nil {
+				return err
+			}
+			h := &b.p.headers[p.slot]
+			h.multi, h.list = r.MultiValue, r.ListSep == ","
+		}
+		spec.places = append(spec.places, p)
+	}
+	return nil
+}
+
+func (b *builder) signatureList() error {
+	r, spec := &b.r.Signature, &b.p.signature
+	switch r.ListSep {
+	case "":
+	case ",", ";", " ":
+		spec.listSep = r.ListSep[0]
+	default:
+		return fmt.Errorf("unknown list_sep %q", r.ListSep)
+	}
+	switch r.KVSep {
+	case "":
+	case "=", ",":
+		spec.kvSep = r.KVSep[0]
+	default:
+		return fmt.Errorf("unknown kv_sep %q", r.KVSep)
+	}
+	if (spec.kvSep != 0) != (len(r.Tags) > 0) {
+		return errors.New("kv_sep and tags go together")
+	}
+	if spec.kvSep != 0 && spec.kvSep == spec.listSep {
+		return errors.New("kv_sep and list_sep are the same")
+	}
+	for i, tag := range r.Tags {
+		if !plainTag(tag) || slices.Contains(r.Tags[:i], tag) {
+			return fmt.Errorf("tag %q is not 1 to 32 letters, digits, _ or -, or stands twice", tag)
+		}
+	}
+	spec.tags = slices.Clone(r.Tags)
+	spec.trim = r.ListSep == ","
+	if r.Trim != nil {
+		spec.trim = *r.Trim
+		if *r.Trim && (spec.listSep == 0 || spec.listSep == ' ') {
+			return errors.New("trim needs a list that is not split by blanks")
+		}
+	}
+	if f := b.p.algo.family; (f == familyToken || f == familyBasic) && (spec.listSep != 0 || spec.kvSep != 0) {
+		return fmt.Errorf("%s has no list of signatures", b.r.Algo)
+	}
+	return nil
+}
+
+func plainTag(s string) bool {
+	if s == "" || len(s) > 32 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *builder) signatureEncoding() error {
+	r, spec := &b.r.Signature, &b.p.signature
+	if r.HexCase != "" && r.HexCase != "lower" && r.HexCase != "any" {
+		return fmt.Errorf("unknown hex_case %q", r.HexCase)
+	}
+	switch b.p.algo.family {
+	case familyToken:
+		if r.Encoding != "" && r.Encoding != "raw" || r.HexCase != "" {
+			return errors.New("a token is compared as it is: encoding raw")
+		}
+		spec.encoding = encRaw
+		return nil
+	case familyBasic:
+		if r.Encoding != "" && r.Encoding != "base64" || r.HexCase != "" || r.Prefix != "" {
+			return errors.New("basic has a fixed spelling")
+		}
+		spec.encoding, spec.prefix = encBase64, "Basic "
+		return nil
+	}
+	switch r.Encoding {
+	case "", "hex":
+		spec.encoding = encHex
+		if r.HexCase == "any" {
+			spec.encoding = encHexAny
+		}
+		return nil
+	case "base64":
+		spec.encoding = encBase64
+	case "base64url-nopad":
+		spec.encoding = encBase64URL
+	case "raw":
+		return errors.New("encoding raw is for tokens")
+	default:
+		return fmt.Errorf("unknown encoding %q", r.Encoding)
+	}
+	if r.HexCase != "" {
+		return errors.New("hex_case goes with hex")
+	}
+	return nil
+}
+
+func (b *builder) id() error {
+	r := b.r.ID
+	if r == nil {
+		return nil
+	}
+	if len(r.From) == 0 {
+		return errors.New("from is missing")
+	}
+	spec := &idSpec{}
+	if r.Pattern != "" {
+		var err error
+		if spec.pattern, err = compilePattern(r.Pattern); err != nil {
+			return fmt.Errorf("pattern: %w", err)
+		}
+	}
+	spec.signed = true
+	add := func(p place, demanded bool) (place, error) {
+		p, err := b.bind(p, demanded, placeHeader, placeJSON, placeForm, placeQuery, placeBodySHA256)
+		if err == nil {
+			spec.late = spec.late || p.kind != placeHeader && p.kind != placeQuery
+			spec.signed = spec.signed && b.covered(&p)
+		}
+		return p, err
+	}
+	if len(r.From) == 1 && strings.Contains(r.From[0], "{") {
+		parts, err := parseTemplate(r.From[0])
+		if err != nil {
+			return err
+		}
+		for i := range parts {
+			switch parts[i].kind {
+			case partLiteral:
+				continue
+			case partPlace:
+			default:
+				return fmt.Errorf("{%s} cannot be part of an id", parts[i].text)
+			}
+			if parts[i].place, err = add(parts[i].place, true); err != nil {
+				return err
+			}
+		}
+		spec.template = parts
+	} else {
+		for _, from := range r.From {
+			p, err := parsePlace(from)
+			if err != nil {
+				return err
+			}
+			if p, err = add(p, len(r.From) == 1); err != nil {
+				return err
+			}
+			spec.from = append(spec.from, p)
+		}
+	}
+	if r.Signed && !spec.signed {
+		return errors.New("signed is true, but the template does not cover the id")
+	}
+	b.p.id = spec
+	return nil
+}
+
+func (b *builder) keyID() error {
+	if b.r.KeyID == nil {
+		return nil
+	}
+	if len(b.r.KeyID.From) != 1 {
+		return errors.New("from names one place")
+	}
+	// Nothing in a body may choose the key that the body is checked with.
+	p, err := b.place(b.r.KeyID.From[0], true, placeHeader, placeQuery)
+	b.p.keyID = p
+	return err
+}
+
+func (b *builder) eventType() error {
+	if b.r.EventType == nil {
+		return nil
+	}
+	if len(b.r.EventType.From) == 0 {
+		return errors.New("from is missing")
+	}
+	for _, from := range b.r.EventType.From {
+		p, err := b.place(from, false, placeHeader, placeJSON, placeForm, placeQuery)
+		if err != nil {
+			return err
+		}
+		b.p.eventType = append(b.p.eventType, p)
+	}
+	return nil
+}
+
+func (b *builder) require() error {
+	for _, r := range b.r.Require {
+		if r.Equals == "" {
+			return fmt.Errorf("header %s must equal something", r.Header)
+		}
+		slot, err := b.slot(r.Header, false)
+		if err != nil {
+			return err
+		}
+		b.p.require = append(b.p.require, requirement{slot, r.Equals})
+	}
+	return nil
+}
+
+func (b *builder) params() error {
+	for i, name := range b.r.Params {
+		if !plainTag(name) || slices.Contains(b.r.Params[:i], name) {
+			return fmt.Errorf("%q is no name, or stands twice", name)
+		}
+		if !slices.ContainsFunc(b.p.parts, func(p part) bool { return p.kind == partParam && p.text == name }) {
+			return fmt.Errorf("%s is not used", name)
+		}
+	}
+	return nil
+}
+
+func (b *builder) conflictIgnore() error {
+	for _, s := range b.r.ConflictIgnore {
+		if !strings.HasPrefix(s, "/") {
+			return fmt.Errorf("%q is no JSON pointer", s)
+		}
+		if _, err := parsePath(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) ack() error {
+	a := b.r.Ack
+	if a == nil {
+		return nil
+	}
+	if s := a.SuccessStatus; s != 0 && (s < 200 || s > 299) {
+		return fmt.Errorf("success_status %d is not 200 to 299", s)
+	}
+	if a.SuccessStatus == 204 && (a.SuccessBody != nil || a.SuccessType != "") {
+		return errors.New("success_status 204 has no body")
+	}
+	if s := a.RefusalStatus; s != 0 && s != 400 && s != 401 && s != 403 {
+		return fmt.Errorf("refusal_status %d is not 400, 401 or 403", s)
+	}
+	if s := a.ConflictStatus; s != 0 && (s < 400 || s > 499 || s == 410) {
+		return fmt.Errorf("conflict_status %d is not another 4xx than 410", s)
+	}
+	if c := a.OnConflict; c != "" && c != "reject" && c != "accept_first" {
+		return fmt.Errorf("unknown on_conflict %q", c)
+	}
+	return nil
+}
+
+// headers is the last look: the signature must not sign itself.
+func (b *builder) headers() error {
+	for i := range b.p.parts {
+		p := &b.p.parts[i]
+		if p.kind != partPlace {
+			continue
+		}
+		for j := range b.p.signature.places {
+			if s := &b.p.signature.places[j]; s.kind == p.place.kind && s.kind != placeHeader && s.same(&p.place) {
+				return fmt.Errorf("template: {%s} is the signature", p.text)
+			}
+		}
+	}
+	return nil
+}

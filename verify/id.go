@@ -1,0 +1,235 @@
+package verify
+
+import (
+	"errors"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+)
+
+const maxDeliveryID = 256
+
+// idSpec is the compiled form of IDRecipe.
+type idSpec struct {
+	from     []place // the first present counts
+	template []part  // or a text made of several places
+	pattern  *pattern
+	late     bool // needs the body
+	signed   bool
+}
+
+var (
+	errNoID      = errors.New("is not there")
+	errIDInvalid = errors.New("is not 1 to 256 characters of ! to ~ that fit the pattern")
+)
+
+// deliveryID is step 3, for ids that stand outside the body.
+func (c *check) deliveryID() *Error {
+	spec := c.p.id
+	if spec.template != nil {
+		text := ""
+		for i := range spec.template {
+			p := &spec.template[i]
+			if p.kind == partLiteral {
+				text += p.text
+				continue
+			}
+			value, err := c.demand(&p.place)
+			if err != nil {
+				return err
+			}
+			text += value
+		}
+		return c.setID(text, "id")
+	}
+	for i := range spec.from {
+		p := &spec.from[i]
+		value, err := c.demand(p)
+		if err == nil {
+			return c.setID(value, p.String())
+		}
+		if err.Reason != ReasonHeaderMissing {
+			return err
+		}
+	}
+	return c.fail(ReasonHeaderMissing, spec.from[0].String())
+}
+
+func (c *check) setID(id, field string) *Error {
+	if !c.p.id.valid(id) {
+		return c.fail(ReasonDeliveryIDInvalid, field)
+	}
+	c.envelope.DeliveryID = id
+	return nil
+}
+
+// lateDeliveryID is step 8, for ids in a body whose signature holds.
+func (c *check) lateDeliveryID() *Error {
+	spec := c.p.id
+	text, ok, field := "", false, "id"
+	var err error
+	if spec.template != nil {
+		for i := range spec.template {
+			p := &spec.template[i]
+			if p.kind == partLiteral {
+				text += p.text
+				continue
+			}
+			var value string
+			if value, ok, err = c.late(&p.place); err != nil || !ok {
+				field = p.place.String()
+				break
+			}
+			text += value
+		}
+	} else {
+		for i := range spec.from {
+			field = spec.from[i].String()
+			if text, ok, err = c.late(&spec.from[i]); err != nil || ok {
+				break
+			}
+		}
+	}
+	if err == nil && !ok {
+		err = errNoID
+	}
+	if err == nil && !spec.valid(text) {
+		err = errIDInvalid
+	}
+	if err != nil {
+		c.envelope.DeliveryID = bodyID(c.r.Body)
+		c.envelope.IDSigned = c.p.bodySigned
+		c.meta("delivery id", field, err)
+		return nil
+	}
+	c.envelope.DeliveryID = text
+	c.envelope.IDSigned = spec.signed
+	return nil
+}
+
+// late reads a place once the signature is known to be right.
+func (c *check) late(p *place) (string, bool, error) {
+	switch p.kind {
+	case placeHeader:
+		v := c.header(p.slot)
+		return v, v != "", nil
+	case placeJSON:
+		value, kind, err := jsonFind(c.r.Body, p.path, depthVerified)
+		if err != nil {
+			return "", false, err
+		}
+		if kind == jsonBool || kind == jsonOther {
+			return "", false, errNotScalar
+		}
+		return value, kind == jsonString || kind == jsonNumber, nil
+	}
+	f := fieldPlace{place: *p}
+	return f.read(c.r)
+}
+
+// eventType is metadata: what is wrong with it refuses nothing.
+func (c *check) eventType() {
+	for i := range c.p.eventType {
+		p := &c.p.eventType[i]
+		value, ok, err := c.late(p)
+		if err == nil && ok && !printable(value) {
+			err = errors.New("is longer than 256 bytes or holds control characters")
+		}
+		if err != nil {
+			c.meta("event type", p.String(), err)
+			return
+		}
+		if ok {
+			c.envelope.EventType = value
+			return
+		}
+	}
+}
+
+func (c *check) meta(what, field string, err error) {
+	if c.envelope.MetaError != "" {
+		c.envelope.MetaError += "; "
+	}
+	c.envelope.MetaError += what + " " + field + ": " + err.Error()
+}
+
+func printable(s string) bool {
+	return len(s) <= maxDeliveryID && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+// valid holds rule 8.
+func (s *idSpec) valid(id string) bool {
+	if id == "" || len(id) > maxDeliveryID || strings.HasPrefix(id, "snap:") {
+		return false
+	}
+	for i := 0; i < len(id); i++ {
+		if id[i] < '!' || id[i] > '~' {
+			return false
+		}
+	}
+	return s.pattern == nil || s.pattern.match(id)
+}
+
+// pattern must match a whole value. The usual shape, one repeated character class,
+// is a table: a regexp costs half as much as the MAC.
+type pattern struct {
+	re          *regexp.Regexp // nil: the table
+	class       [128]bool
+	least, most int
+}
+
+func compilePattern(s string) (*pattern, error) {
+	if len(s) > 256 {
+		return nil, errors.New("pattern is longer than 256 bytes")
+	}
+	tree, err := syntax.Parse(s, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if p := classPattern(tree); p != nil {
+		return p, nil
+	}
+	re, err := regexp.Compile(`^(?:` + s + `)$`)
+	if err != nil {
+		return nil, err
+	}
+	return &pattern{re: re}, nil
+}
+
+func classPattern(tree *syntax.Regexp) *pattern {
+	p := &pattern{least: tree.Min, most: tree.Max}
+	switch tree.Op {
+	case syntax.OpPlus:
+		p.least, p.most = 1, -1
+	case syntax.OpStar:
+		p.least, p.most = 0, -1
+	case syntax.OpRepeat:
+	default:
+		return nil
+	}
+	class := tree.Sub[0]
+	if class.Op != syntax.OpCharClass || class.Flags&syntax.FoldCase != 0 {
+		return nil
+	}
+	for i := 0; i+1 < len(class.Rune); i += 2 {
+		for r := class.Rune[i]; r <= class.Rune[i+1] && r < 128; r++ {
+			p.class[r] = true
+		}
+	}
+	return p
+}
+
+func (p *pattern) match(s string) bool {
+	if p.re != nil {
+		return p.re.MatchString(s)
+	}
+	if len(s) < p.least || p.most >= 0 && len(s) > p.most {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] > 127 || !p.class[s[i]] {
+			return false
+		}
+	}
+	return true
+}
