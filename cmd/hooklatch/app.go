@@ -48,6 +48,8 @@ func (s *stdio) colour(w io.Writer) bool {
 // commands lists the commands in the order of the help page.
 func commands(s *stdio) []*cli.Command {
 	return []*cli.Command{
+		signCommand(s),
+		verifyCommand(s),
 		configCommand(s),
 		keygenCommand(s),
 		completionCommand(s),

@@ -32,6 +32,8 @@ const (
 	wideTolerance  = 900 * time.Second
 	keyEndsSoon    = 14 * 24 * time.Hour
 	maxConcurrency = 1024
+	maxInFlight    = 16_384
+	maxBodyBytes   = 8 << 30
 )
 
 var nameGrammar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -133,11 +135,11 @@ func loopback(address string) bool {
 
 func (ch *checker) bodies() {
 	c := ch.c
-	if c.Limits.InFlight < 1 || c.Limits.InFlight > 65536 {
-		ch.problem("limits.in_flight", "in_flight must be 1 to 65536")
+	if c.Limits.InFlight < 1 || c.Limits.InFlight > maxInFlight {
+		ch.problem("limits.in_flight", "in_flight must be 1 to %d", maxInFlight)
 	}
-	if c.Limits.BodyBytes < 1 {
-		ch.problem("limits.body_bytes", "body_bytes must be at least 1")
+	if c.Limits.BodyBytes < 1 || c.Limits.BodyBytes > maxBodyBytes {
+		ch.problem("limits.body_bytes", "body_bytes must be 1 to %s", size(maxBodyBytes))
 	}
 	ch.body("defaults.max_body", c.Defaults.MaxBody)
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -18,10 +20,24 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs testdata/*.txtar: the commands as people type them.
 func TestScripts(t *testing.T) {
+	example, err := filepath.Abs("../../testdata/config/hooklatch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// chop FILE cuts the newline that txtar puts at the end of each file.
+			"chop": func(ts *testscript.TestScript, _ bool, args []string) {
+				for _, file := range args {
+					text := strings.TrimSuffix(ts.ReadFile(file), "\n")
+					ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+				}
+			},
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
+			e.Setenv("EXAMPLE", example)
 			return os.Mkdir(e.WorkDir+"/run", 0o700)
 		},
 	})

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// schemeOptions say how something is signed and with which keys: by themselves,
+// or as a source of a configuration has it.
+type schemeOptions struct {
+	scheme, recipe string
+	secretFiles    []string // [ID=]FILE
+	config, source string
+
+	keyID     string
+	tolerance string
+	params    []string // name=value
+	url       string
+}
+
+func schemeFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "scheme", Usage: "built-in scheme `NAME`"},
+		&cli.StringFlag{Name: "recipe", TakesFile: true, Usage: "`FILE` with a scheme that is not built in, YAML or JSON; - is stdin"},
+		&cli.StringSliceFlag{Name: "secret-file", TakesFile: true, Usage: "`[ID=]FILE` with a secret, repeatable; without ID it answers to every key id; - is stdin"},
+		configFlag(),
+		&cli.StringFlag{Name: "source", Usage: "`NAME` of a source of the configuration: its scheme and keys"},
+		&cli.StringFlag{Name: "key-id", Usage: "use only the key of this `ID`; names a secret file that has none"},
+		&cli.StringSliceFlag{Name: "param", Usage: "`NAME=VALUE` of a parameter of the scheme, repeatable"},
+	}
+}
+
+func readSchemeOptions(c *cli.Context) schemeOptions {
+	return schemeOptions{
+		scheme: c.String("scheme"), recipe: c.String("recipe"), secretFiles: c.StringSlice("secret-file"),
+		config: configFile(c), source: c.String("source"),
+		keyID: c.String("key-id"), tolerance: c.String("tolerance"), params: c.StringSlice("param"), url: c.String("url"),
+	}
+}
+
+// named says whether the options name any scheme.
+func (o schemeOptions) named() bool { return o.scheme != "" || o.recipe != "" || o.source != "" }
+
+// verifier makes what the options describe.
+func (o schemeOptions) verifier(ctx context.Context, s *stdio) (*verify.Verifier, error) {
+	v, err := o.unbound(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if o.tolerance != "" {
+		if v.Tolerance, err = parseTolerance(o.tolerance); err != nil {
+			return nil, err
+		}
+	}
+	if v.URL == "" {
+		v.URL = o.url
+	}
+	for _, p := range o.params {
+		name, value, ok := strings.Cut(p, "=")
+		if !ok {
+			return nil, usagef("--param NAME=VALUE", "param %q has no value", p)
+		}
+		if v.Params == nil {
+			v.Params = map[string]string{}
+		}
+		v.Params[name] = value
+	}
+	if o.keyID != "" {
+		if err := useKey(v, o.keyID); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.Check(); err != nil {
+		try := ""
+		if v.Scheme.NeedsURL() && v.URL == "" {
+			try = "--url URL, as the sender knows it"
+		}
+		return nil, fail(exitConfig, errors.New(withoutPackage(err)), try)
+	}
+	return v, nil
+}
+
+func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier, error) {
+	ways := 0
+	for _, way := range []string{o.scheme, o.recipe, o.source} {
+		if way != "" {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return nil, usagef("--scheme NAME --secret-file FILE, or -c FILE --source NAME", "one of --scheme, --recipe and --source says how it is signed; %d are given", ways)
+	}
+	if o.source != "" {
+		if len(o.secretFiles) > 0 {
+			return nil, usagef("leave --secret-file out", "the keys of --source come from the configuration")
+		}
+		c, err := readConfig(o.config)
+		if err != nil {
+			return nil, err
+		}
+		return c.sourceVerifier(ctx, o.source)
+	}
+	scheme, err := o.compile(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.secretFiles) == 0 {
+		return nil, usagef("--secret-file FILE   (hooklatch keygen -o FILE makes one)", "no secret is named")
+	}
+	var keys []verify.Key
+	for _, file := range o.secretFiles {
+		key, err := o.key(s, file, scheme)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	set, err := verify.NewKeySet(keys...)
+	if err != nil {
+		return nil, fail(exitConfig, errors.New(withoutPackage(err)), "")
+	}
+	return &verify.Verifier{Scheme: scheme, Keys: set}, nil
+}
+
+// compile finds the preset or reads the recipe.
+func (o schemeOptions) compile(s *stdio) (verify.Scheme, error) {
+	if o.recipe == "" {
+		return presetScheme(o.scheme)
+	}
+	text, err := readInput(s, o.recipe)
+	if err != nil {
+		return verify.Scheme{}, err
+	}
+	recipe, err := parseRecipeFile(text)
+	if err == nil {
+		var scheme verify.Scheme
+		if scheme, err = recipe.Compile(); err == nil {
+			return scheme, nil
+		}
+	}
+	return verify.Scheme{}, fail(exitConfig, fmt.Errorf("recipe %s: %s", o.recipe, withoutPackage(err)), "")
+}
+
+// parseRecipeFile reads a recipe as JSON or YAML.
+func parseRecipeFile(text []byte) (verify.Recipe, error) {
+	if !json.Valid(text) {
+		var value any
+		if err := yaml.Unmarshal(text, &value); err != nil {
+			return verify.Recipe{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+		}
+		var err error
+		if text, err = json.Marshal(value); err != nil {
+			return verify.Recipe{}, err
+		}
+	}
+	return verify.ParseRecipe(text)
+}
+
+func (o schemeOptions) key(s *stdio, named string, scheme verify.Scheme) (verify.Key, error) {
+	id, file, ok := strings.Cut(named, "=")
+	if !ok || strings.Contains(id, "/") {
+		id, file = "", named
+	}
+	if id == "" && o.keyID != "" {
+		id = o.keyID
+	}
+	var text []byte
+	var err error
+	if file == "-" {
+		text, err = readSecret(s.in, "stdin")
+	} else {
+		text, err = readSecretFile(file)
+	}
+	if err != nil {
+		code, try := exitConfig, ""
+		if errors.Is(err, fs.ErrNotExist) {
+			code, try = exitUsage, "hooklatch keygen -o "+file
+		}
+		return verify.Key{}, fail(code, fmt.Errorf("read secret: %w", err), try)
+	}
+	key, err := verify.NewKey(id, text, scheme.SecretSpec())
+	if err != nil {
+		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", withoutPackage(err), file), "")
+	}
+	return key, nil
+}
+
+// useKey leaves v only the key of that id.
+func useKey(v *verify.Verifier, id string) error {
+	var ids []string
+	for _, k := range v.Keys.Keys() {
+		if k.ID == id {
+			set, err := verify.NewKeySet(k)
+			v.Keys = set
+			return err
+		}
+		ids = append(ids, k.ID)
+	}
+	return usagef("--key-id "+ids[0], "no key has the id %q: %s are there", id, listed(ids))
+}
+
+// parseTolerance reads a duration, or plain seconds as --now has them.
+func parseTolerance(text string) (time.Duration, error) {
+	if _, err := strconv.ParseUint(text, 10, 32); err == nil {
+		text += "s"
+	}
+	d, err := parseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("tolerance must be more than 0")
+	}
+	if err != nil {
+		return 0, usagef("--tolerance 300s", "%w", err)
+	}
+	return d, nil
+}
+
+// parseUnix reads a time in Unix seconds; empty is the zero time.
+func parseUnix(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < 0 {
+		return time.Time{}, usagef(flag+" 1700000000", "%s %q is no time in Unix seconds", flag, text)
+	}
+	return time.Unix(seconds, 0), nil
+}

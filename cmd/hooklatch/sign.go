@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+func signCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "sign",
+		Usage: "make the signature headers of a request",
+		Description: example("Print the headers that sign a body, to add to the request. The body is taken byte for\n"+
+			"byte. What verify would refuse is not signed.",
+			"hooklatch sign --scheme zhisou-v1 --secret-file k1=keys/billing-1 --body event.json",
+			"hooklatch sign -c hooklatch.yaml --source billing --body event.json --url http://127.0.0.1:8080/in/billing --output curl"),
+		Flags: append(append(requestFlags(), schemeFlags()...),
+			&cli.StringFlag{Name: "id", Usage: "delivery `ID`; a new one if left out"},
+			&cli.StringFlag{Name: "timestamp", Usage: "time in `UNIX` seconds; now if left out"},
+			&cli.StringFlag{Name: "output", Value: "headers", Usage: "print headers, the whole request or a curl line: `KIND` is headers, request or curl"},
+			jsonFlag()),
+		Action: func(c *cli.Context) error {
+			if _, err := arguments(c); err != nil {
+				return err
+			}
+			return sign(c.Context, s, signOptions{
+				scheme: readSchemeOptions(c), request: readRequestOptions(c),
+				id: c.String("id"), timestamp: c.String("timestamp"), output: c.String("output"), json: c.Bool("json"),
+			})
+		},
+	}
+}
+
+type signOptions struct {
+	scheme        schemeOptions
+	request       requestOptions
+	id, timestamp string
+	output        string
+	json          bool
+}
+
+// signature is the JSON of sign.
+type signature struct {
+	V          int         `json:"v"`
+	Scheme     string      `json:"scheme"`
+	KeyID      string      `json:"key_id"`
+	DeliveryID string      `json:"delivery_id"`
+	Timestamp  string      `json:"timestamp"`
+	BodyHash   string      `json:"body_sha256"`
+	Headers    http.Header `json:"headers"`
+}
+
+func sign(ctx context.Context, s *stdio, o signOptions) error {
+	if !slices.Contains([]string{"headers", "request", "curl"}, o.output) {
+		return usagef("--output curl", "unknown output %q: headers, request and curl are known", o.output)
+	}
+	at, err := parseUnix("--timestamp", o.timestamp)
+	if err != nil {
+		return err
+	}
+	v, err := o.scheme.verifier(ctx, s)
+	if err != nil {
+		return err
+	}
+	r, err := o.request.read(s)
+	if err != nil {
+		return err
+	}
+	added, err := signRequest(v, r, verify.SignOptions{DeliveryID: o.id, Time: at})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return printJSON(s.out, describeSignature(v, r, added))
+	}
+	for name, values := range added {
+		r.Header[name] = values
+	}
+	switch o.output {
+	case "request":
+		return writeRequest(s.out, r)
+	case "curl":
+		return writeCurl(s.out, r, o.request.body)
+	}
+	return writeHeader(s.out, added)
+}
+
+// signRequest signs with the newest active key, under a new delivery id where
+// none is given and the scheme has a header for one.
+func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (http.Header, error) {
+	if o.DeliveryID == "" {
+		o.DeliveryID = newDeliveryID()
+	}
+	header, err := v.Sign(r, o)
+	switch {
+	case err == nil:
+		return header, nil
+	case errors.Is(err, verify.ErrNoSigner):
+		return nil, usagef("", "sign: %s", withoutPackage(err))
+	case v.Scheme.UsesKeyID() && o.Key.ID == "" && slices.ContainsFunc(v.Keys.Keys(), func(k verify.Key) bool { return k.ID == "" }):
+		return nil, usagef("--secret-file ID=FILE", "sign: %s", withoutPackage(err))
+	}
+	var refusal *verify.Error
+	if errors.As(err, &refusal) {
+		return nil, usagef("", "sign: it would be refused: %s", withoutPackage(err))
+	}
+	return nil, usagef("", "sign: %s", withoutPackage(err))
+}
+
+// newDeliveryID returns an id that sorts by time.
+func newDeliveryID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		id = uuid.New()
+	}
+	return "dlv_" + id.String()
+}
+
+// describeSignature reads back what was signed, as the receiver will.
+func describeSignature(v *verify.Verifier, r verify.Request, added http.Header) signature {
+	sum := sha256.Sum256(r.Body)
+	result := signature{V: 1, Scheme: v.Scheme.Name(), BodyHash: hex.EncodeToString(sum[:]), Headers: added}
+	r.Header = r.Header.Clone()
+	maps.Copy(r.Header, added)
+	if e, err := v.Verify(r); err == nil {
+		result.KeyID, result.DeliveryID, result.Timestamp = e.KeyID, e.DeliveryID, e.Timestamp
+	}
+	return result
+}
+
+func writeHeader(w io.Writer, header http.Header) error {
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[name] {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", name, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeRequest writes the raw request that verify --request reads.
+func writeRequest(w io.Writer, r verify.Request) error {
+	target, host := "/", ""
+	if u, err := url.Parse(r.URL); err == nil && r.URL != "" {
+		target, host = u.RequestURI(), u.Host
+	}
+	fmt.Fprintf(w, "%s %s HTTP/1.1\n", r.Method, target)
+	if host != "" {
+		fmt.Fprintf(w, "Host: %s\n", host)
+	}
+	header := r.Header.Clone()
+	header.Set("Content-Length", fmt.Sprint(len(r.Body)))
+	if err := writeHeader(w, header); err != nil {
+		return err
+	}
+	_, err := w.Write(append([]byte("\n"), r.Body...))
+	return err
+}
+
+// writeCurl writes a line for the shell. --data-binary keeps every byte, where
+// --data would cut newlines.
+func writeCurl(w io.Writer, r verify.Request, body string) error {
+	to := r.URL
+	if to == "" {
+		to = "URL"
+	}
+	words := []string{"curl", "-X", shellQuote(r.Method)}
+	if r.Header.Get("Content-Type") == "" {
+		words = append(words, "-H", shellQuote("Content-Type: application/json"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		for _, value := range r.Header[name] {
+			words = append(words, "-H", shellQuote(name+": "+value))
+		}
+	}
+	words = append(words, "--data-binary", shellQuote("@"+body), shellQuote(to))
+	_, err := fmt.Fprintln(w, strings.Join(words, " "))
+	return err
+}
+
+// shellQuote writes a word so that a POSIX shell reads it back.
+func shellQuote(s string) string {
+	plain := strings.IndexFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-", r)
+	}) < 0
+	if plain && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+func verifyCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "verify",
+		Usage: "say whether a request is rightly signed",
+		Description: example("Check one request: a raw one with its request line, headers, blank line and body, or\n"+
+			"its headers and body from two files. Exit code 0: it verifies, 1: it does not, 3: the\n"+
+			"recipe, a key or the configuration is wrong.",
+			"hooklatch verify --scheme zhisou-v1 --secret-file k1=keys/billing-1 --request captured.http",
+			"hooklatch verify -c hooklatch.yaml --source billing --headers h.txt --body b.json --json"),
+		Flags: append(append([]cli.Flag{
+			&cli.StringFlag{Name: "request", TakesFile: true, Usage: "`FILE` with the raw request; - is stdin"},
+		}, requestFlags()...), append(schemeFlags(),
+			&cli.StringFlag{Name: "now", Usage: "clock in `UNIX` seconds"},
+			&cli.StringFlag{Name: "tolerance", Usage: "how far the timestamp may be from now, such as `300s`"},
+			jsonFlag())...),
+		Action: func(c *cli.Context) error {
+			if _, err := arguments(c); err != nil {
+				return err
+			}
+			return verifyRequest(c.Context, s, readSchemeOptions(c), readRequestOptions(c), c.String("now"), c.Bool("json"))
+		},
+	}
+}
+
+// verdict is the JSON of verify.
+type verdict struct {
+	V          int      `json:"v"`
+	Valid      bool     `json:"valid"`
+	Code       string   `json:"code"`
+	Reason     string   `json:"reason"`
+	Scheme     string   `json:"scheme"`
+	KeyID      string   `json:"key_id"`
+	DeliveryID string   `json:"delivery_id"`
+	IDSigned   bool     `json:"delivery_id_signed"`
+	Timestamp  string   `json:"timestamp"`
+	Distance   *float64 `json:"distance_s"` // null: no timestamp was read
+	Retiring   bool     `json:"retiring"`
+	BodyHash   string   `json:"body_sha256"`
+
+	field    string
+	bodySize int
+}
+
+func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions, now string, asJSON bool) error {
+	v, err := scheme.verifier(ctx, s)
+	if err != nil {
+		return err
+	}
+	at, err := parseUnix("--now", now)
+	if err != nil {
+		return err
+	}
+	if !at.IsZero() {
+		v.Now = func() time.Time { return at }
+	}
+	r, err := request.read(s)
+	if err != nil {
+		return err
+	}
+	result, err := judge(v, r)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(s.out, result)
+	} else {
+		err = result.print(s.out, isTerminal(s.out))
+	}
+	if err == nil && !result.Valid {
+		err = answerNo()
+	}
+	return err
+}
+
+func judge(v *verify.Verifier, r verify.Request) (verdict, error) {
+	sum := sha256.Sum256(r.Body)
+	result := verdict{V: 1, Scheme: v.Scheme.Name(), BodyHash: hex.EncodeToString(sum[:]), bodySize: len(r.Body)}
+	e, err := v.Verify(r)
+	if err == nil {
+		result.Valid, result.Code, result.Reason = true, "ok", "ok"
+		result.KeyID, result.Retiring = e.KeyID, e.Retiring
+		result.DeliveryID, result.IDSigned, result.Timestamp = e.DeliveryID, e.IDSigned, e.Timestamp
+		if !e.Time.IsZero() {
+			result.Distance = seconds(e.Distance)
+		}
+		return result, nil
+	}
+	var refusal *verify.Error
+	if !errors.As(err, &refusal) {
+		return result, fmt.Errorf("verify: %w", err)
+	}
+	result.Code, result.Reason = refusal.Reason.Code(), string(refusal.Reason)
+	result.KeyID, result.field = refusal.KeyID, refusal.Field
+	if refusal.Distance != 0 {
+		result.Distance = seconds(refusal.Distance)
+	}
+	return result, nil
+}
+
+func seconds(d time.Duration) *float64 {
+	s := d.Seconds()
+	return &s
+}
+
+// print writes the verdict for people.
+func (r verdict) print(w io.Writer, terminal bool) error {
+	sign := "✗"
+	if r.Valid {
+		sign = "✓"
+	}
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "  %-12s %s\n", name, cell(value, terminal))
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s %s   %s   %d body bytes, body hash %s…\n", sign, r.Code, r.Scheme, r.bodySize, r.BodyHash[:8])
+	if r.Reason != r.Code {
+		line("reason", r.Reason)
+	}
+	line("at", r.field)
+	key := r.KeyID
+	if r.Retiring {
+		key += "   retiring: a later key is active"
+	}
+	line("key id", key)
+	if r.DeliveryID != "" {
+		covered := "not covered by the signature"
+		if r.IDSigned {
+			covered = "signed"
+		}
+		line("delivery id", r.DeliveryID+"   "+covered)
+	}
+	distance := ""
+	if r.Distance != nil {
+		distance = distanceText(*r.Distance)
+	}
+	switch {
+	case r.Timestamp != "":
+		line("timestamp", r.Timestamp+"   "+distance)
+	case distance != "":
+		line("timestamp", distance)
+	}
+	return err
+}
+
+func distanceText(s float64) string {
+	switch {
+	case s < 0:
+		return fmt.Sprintf("%g s behind this clock", -s)
+	case s > 0:
+		return fmt.Sprintf("%g s ahead of this clock", s)
+	}
+	return "this very second"
+}
