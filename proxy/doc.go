@@ -1,0 +1,40 @@
+// Package proxy turns a signed request into a committed delivery. It is an
+// [http.Handler]: mount it behind TLS, give it an [Inbox], and every 202 that it
+// answers stands for a row that survives a crash.
+//
+// # Order of checks
+//
+// Cheapest first; the first failure answers.
+//
+//  1. Is the server shutting down? 503.
+//  2. Host: 421. Exact path, as it came on the wire: 404. Method: 405. The route
+//     alone names source, tenant, keys and destinations; nothing in the query or
+//     the body has a say.
+//  3. Number of header fields: 400. Then everything of the signature that can be
+//     judged without the body: repeated headers, delivery id and timestamp
+//     grammar: 400; spelling of the signature, time window: 401.
+//  4. Content-Length against the cap: 413, before a client that sent
+//     Expect: 100-continue is asked for its body. A slot for the request and its
+//     bytes: 503 after a short wait.
+//  5. The body, under the cap and a deadline: 413, 408. Any other error of
+//     reading is 400: half a body is never verified.
+//  6. Key and MAC over the raw bytes: 401, one answer for all causes.
+//  7. Metadata, which never fails the delivery, then the inbox: 202, 409, 5xx.
+//
+// No request touches the database before step 7. Once the body is complete, the
+// commit runs on a context of its own: a sender that hangs up cannot stop it.
+//
+// # Answers
+//
+// Refusals are RFC 9457 problems with a stable code; respond.go holds the one
+// table of them. Trouble of ours is always 503 with Retry-After, so that no
+// sender switches a hook off for it; 500 is a fault that waiting does not cure.
+// Precise reasons go to [Config.OnResult], never to the sender. No answer is a
+// redirect, and none is a 2xx without a commit.
+//
+// # What it expects of the server
+//
+// [NewServer] has the timeouts and limits that the checks above count on. The
+// package does not end TLS, does not limit connections, and has no logger and no
+// metrics: [Result] has what these need.
+package proxy

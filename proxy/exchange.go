@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// exchange is one request on its way through the checks.
+type exchange struct {
+	p *Proxy
+	w http.ResponseWriter
+	r *http.Request
+
+	start    time.Time
+	source   *source // nil until the route is known
+	reading  reading
+	result   Result
+	consumed bool   // the body was read to its end
+	timedOut bool   // reading the body was
+	answered bool   // the answer's header is written
+	out      []byte // the answer's body; its memory is used again
+}
+
+func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x, _ := p.exchanges.Get().(*exchange)
+	if x == nil {
+		x = &exchange{p: p}
+	}
+	x.w, x.r, x.start = w, r, time.Now()
+	x.consumed = r.Body == nil || r.Body == http.NoBody
+	x.result = Result{RequestID: newRequestID(), Peer: hostOf(r.RemoteAddr)}
+	return x
+}
+
+// newRequestID is a UUIDv7, or the nil UUID if the system has no randomness.
+func newRequestID() uuid.UUID {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return uuid.Nil
+	}
+	return id
+}
+
+// handle runs the checks in their order. After nil the sender has its answer.
+func (x *exchange) handle() error {
+	if x.p.draining.Load() {
+		return errShuttingDown
+	}
+	target, err := x.route()
+	if err != nil {
+		return err
+	}
+	s := x.source
+	if countFields(x.r.Header) > maxFields {
+		return errTooManyFields
+	}
+	req := verify.Request{Method: x.r.Method, URL: target, Header: x.r.Header}
+	if err := s.verifier.CheckHeader(req); err != nil {
+		return err
+	}
+	if err := s.checkEventIDHeader(req); err != nil {
+		return err
+	}
+	return x.receive(req)
+}
+
+// maxFields is the most header fields of a request.
+const maxFields = 128
+
+func countFields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
+}
+
+// route finds the source and returns the request target as it came.
+func (x *exchange) route() (target string, err error) {
+	target = x.r.RequestURI
+	if target == "" { // a request that no server has parsed
+		target = x.r.URL.RequestURI()
+	}
+	s, err := x.p.routes.find(x.r.Host, pathOf(target))
+	if err != nil {
+		return target, err
+	}
+	x.source = s
+	x.result.Source, x.result.Tenant, x.result.BodyLimit = s.name, s.tenant, s.maxBody
+	if x.r.Method != http.MethodPost {
+		return target, errMethod
+	}
+	return target, nil
+}
+
+// receive takes a slot, reads the body, verifies and commits.
+func (x *exchange) receive(req verify.Request) error {
+	s, size := x.source, x.r.ContentLength
+	if x.consumed {
+		size = 0
+	}
+	x.result.BodyBytes = max(size, 0)
+	if size > s.maxBody {
+		return errTooLarge
+	}
+	if size < 0 {
+		size = s.maxBody
+	}
+	rd := &x.reading
+	rd.w, rd.bytes = x.w, size
+	if err := x.p.budget.take(x.r.Context(), rd); err != nil {
+		return err
+	}
+	defer x.p.budget.give(rd)
+
+	body, err := x.readBody(size)
+	x.p.budget.done(rd)
+	if err == nil {
+		req.Body = body.bytes
+		err = x.accept(req, body)
+	}
+	x.p.buffers.put(body)
+	return err
+}
+
+// accept verifies the raw bytes, and only then looks inside them.
+func (x *exchange) accept(req verify.Request, body *buffer) error {
+	s, res := x.source, &x.result
+	env, err := s.verifier.Verify(req)
+	res.BodyHash = sha256.Sum256(req.Body)
+	if err != nil {
+		return err
+	}
+	d := s.delivery(req, &env, res.BodyHash)
+	d.RequestID, d.Peer, d.ConfigRevision = res.RequestID, res.Peer, x.p.cfg.ConfigRevision
+	_, d.RawQuery, _ = strings.Cut(req.URL, "?")
+	res.describe(&env, &d)
+
+	// The sender may hang up now; what it sent is complete and shall be stored.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), inbox.MaxAccept)
+	defer cancel()
+	body.lent = true // after an error nobody knows who still looks at it
+	receipt, err := x.p.inbox.Accept(ctx, d)
+	var conflict *inbox.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		res.FirstConflict, res.Err = conflict.First, conflict.Unrecorded
+		return errConflict
+	case err != nil:
+		res.Err = err
+		return err
+	}
+	body.lent = false
+	res.Duplicate = receipt.Duplicate
+	x.succeed(d.DeliveryID, receipt)
+	return nil
+}
+
+// end reports the request, also when a check panicked: one faulty request must
+// not take the others of the process with it.
+func (x *exchange) end() {
+	if v := recover(); v != nil {
+		x.result.Err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		x.refuse(errPanic)
+		x.report()
+		return // x may still be in use somewhere
+	}
+	x.report()
+	x.reset()
+	x.p.exchanges.Put(x)
+}
+
+func (x *exchange) reset() {
+	x.w, x.r, x.source, x.result = nil, nil, nil, Result{}
+	x.consumed, x.timedOut, x.answered = false, false, false
+	x.reading.w = nil
+	x.reading.got.Store(0)
+	x.reading.shed.Store(false)
+}
+
+func (x *exchange) report() {
+	if x.p.cfg.OnResult == nil {
+		return
+	}
+	// A read deadline cancels the context too.
+	if x.r.Context().Err() != nil && !x.timedOut && !x.reading.shed.Load() {
+		x.result.Disconnected = true
+		x.result.Status = StatusDisconnected
+	}
+	x.result.Duration = time.Since(x.start)
+	x.p.cfg.OnResult(x.r.Context(), x.result)
+}
+
+// note takes over what a refusal says beyond the public code.
+func (r *Result) note(err error) {
+	var refused *verify.Error
+	if errors.As(err, &refused) {
+		r.Reason = string(refused.Reason)
+		r.Field, r.Scheme, r.KeyID = refused.Field, refused.Scheme, refused.KeyID
+		r.Distance = refused.Distance
+	}
+}

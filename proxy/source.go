@@ -1,0 +1,272 @@
+package proxy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// Source is one trusted sender.
+type Source struct {
+	// Name and Tenant go into every delivery. Demanded; names are unique.
+	Name, Tenant string
+	// Host is the host name, without port, that this source listens on. Defaults
+	// to every served host.
+	Host string
+	// Path is compared byte by byte with the path on the wire, percent-encoding
+	// included. Demanded; it begins with a slash.
+	Path string
+	// Verifier checks the requests. Its MaxBody is replaced by the one below.
+	Verifier *verify.Verifier
+	// MaxBody is the most bytes of a body. Defaults to Verifier.MaxBody, then to
+	// 256 KiB; at most 25 MiB, and never above Config.BodyBytes.
+	MaxBody int64
+
+	// Where the metadata of a delivery stands; a zero Field is nowhere. EventType
+	// defaults to what the scheme says. EventID is demanded where the scheme has no
+	// delivery id, and takes its place.
+	EventID, EventType       verify.Field
+	ResourceType, ResourceID verify.Field
+	Revision, Deleted        verify.Field
+
+	// Forwards are the destinations. A delivery that fits no route is stored all
+	// the same.
+	Forwards []Route
+
+	// SuccessStatus is the status of a committed delivery, 200 to 299. It and the
+	// next four default to the scheme's acknowledgement, then to 202.
+	SuccessStatus int
+	// SuccessBody is its body. Nil: the JSON of the package; empty: none.
+	SuccessBody []byte
+	// SuccessType is the Content-Type of SuccessBody. Defaults to plain text.
+	SuccessType string
+	// RefusalStatus takes the place of 401 for failures of key and signature.
+	RefusalStatus int
+	// ConflictStatus takes the place of 409.
+	ConflictStatus int
+}
+
+// Route sends deliveries to a destination.
+type Route struct {
+	// Destination is its name. Several routes to one destination make one forward.
+	Destination string
+	// Types are the event types that fit; * stands for any text. None: all types.
+	Types []string
+	// Deadline is how long after the receipt a forward is tried. Defaults to that
+	// of the inbox.
+	Deadline time.Duration
+}
+
+const (
+	defaultMaxBody = verify.DefaultMaxBody
+	hardMaxBody    = 25 << 20
+)
+
+// source is a Source after New: checked, with its defaults in place.
+type source struct {
+	name, tenant, host, path string
+
+	verifier  *verify.Verifier
+	now       func() time.Time
+	tolerance time.Duration // what senders are told of the window
+	maxBody   int64
+	fields    fields
+	routing   routing
+	ack       ack
+}
+
+// fields are where the metadata stands.
+type fields struct {
+	eventID, eventType, resourceType, resourceID, revision, deleted verify.Field
+
+	idHeader string // the header that holds the delivery id in place of the scheme
+}
+
+func newSource(s Source, bodyBytes int64) (*source, error) {
+	if s.Name == "" {
+		return nil, errors.New("Name is empty")
+	}
+	if s.Tenant == "" {
+		return nil, errors.New("Tenant is empty")
+	}
+	if err := checkPath(s.Path); err != nil {
+		return nil, err
+	}
+	if s.Verifier == nil {
+		return nil, errors.New("Verifier is missing")
+	}
+	v := *s.Verifier
+	maxBody := cmp.Or(s.MaxBody, int64(v.MaxBody), defaultMaxBody)
+	if limit := min(hardMaxBody, bodyBytes); maxBody < 1 || maxBody > limit {
+		return nil, fmt.Errorf("MaxBody %d is not between 1 and %d", maxBody, limit)
+	}
+	v.MaxBody = int(maxBody)
+	if err := v.Check(); err != nil {
+		return nil, err
+	}
+	recipe := v.Scheme.Recipe()
+	a, err := newAck(s, recipe.Ack)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := newRouting(s.Forwards)
+	if err != nil {
+		return nil, err
+	}
+	c := &source{
+		name: s.Name, tenant: s.Tenant, host: s.Host, path: s.Path,
+		verifier: &v, now: v.Now, tolerance: cmp.Or(v.Tolerance, schemeTolerance(recipe)), maxBody: maxBody,
+		fields: fields{eventID: s.EventID, eventType: s.EventType, resourceType: s.ResourceType,
+			resourceID: s.ResourceID, revision: s.Revision, deleted: s.Deleted},
+		routing: rt, ack: a,
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if !v.Scheme.HasDeliveryID() {
+		if s.EventID.IsZero() {
+			return nil, fmt.Errorf("EventID is missing: scheme %s has no delivery id", v.Scheme.Name())
+		}
+		c.fields.idHeader, _ = strings.CutPrefix(s.EventID.String(), "header:")
+		if c.fields.idHeader == s.EventID.String() {
+			c.fields.idHeader = ""
+		}
+	}
+	return c, nil
+}
+
+// checkPath refuses what no path on the wire can equal.
+func checkPath(path string) error {
+	if !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("Path %q does not begin with a slash", path)
+	}
+	for _, c := range []byte(path) {
+		if c <= ' ' || c >= 0x7f || c == '?' || c == '#' {
+			return fmt.Errorf("Path %q holds %q: it must be spelled as on the wire", path, c)
+		}
+	}
+	return nil
+}
+
+func schemeTolerance(r verify.Recipe) time.Duration {
+	if r.Timestamp == nil || r.Timestamp.ToleranceS == 0 {
+		return 300 * time.Second
+	}
+	return time.Duration(r.Timestamp.ToleranceS) * time.Second
+}
+
+// ack is how a source's sender wants to be answered.
+type ack struct {
+	status         int
+	body           []byte // nil: the JSON of the package
+	contentType    string
+	refusalStatus  int // 0: as the table says
+	conflictStatus int
+}
+
+func newAck(s Source, scheme *verify.Ack) (ack, error) {
+	if scheme == nil {
+		scheme = &verify.Ack{}
+	}
+	a := ack{
+		status:         cmp.Or(s.SuccessStatus, scheme.SuccessStatus, http.StatusAccepted),
+		body:           s.SuccessBody,
+		contentType:    cmp.Or(s.SuccessType, scheme.SuccessType, "text/plain; charset=utf-8"),
+		refusalStatus:  cmp.Or(s.RefusalStatus, scheme.RefusalStatus),
+		conflictStatus: cmp.Or(s.ConflictStatus, scheme.ConflictStatus),
+	}
+	if a.body == nil && scheme.SuccessBody != nil {
+		a.body = []byte(*scheme.SuccessBody)
+	}
+	if a.status == http.StatusNoContent {
+		a.body = []byte{}
+	}
+	if a.status < 200 || a.status > 299 {
+		return ack{}, fmt.Errorf("SuccessStatus %d is not between 200 and 299", a.status)
+	}
+	for _, status := range []int{a.refusalStatus, a.conflictStatus} {
+		// 410 makes some senders drop the hook for good.
+		if status != 0 && (status < 400 || status > 499 || status == http.StatusGone) {
+			return ack{}, fmt.Errorf("RefusalStatus or ConflictStatus %d is not between 400 and 499, or is 410", status)
+		}
+	}
+	return a, nil
+}
+
+// routing decides which destinations a delivery goes to.
+type routing struct {
+	routes []Route
+	all    []inbox.NewForward // the answer for every type, where no route has Types
+}
+
+func newRouting(routes []Route) (routing, error) {
+	r := routing{routes: slices.Clone(routes)}
+	typed := false
+	for _, route := range routes {
+		if route.Destination == "" {
+			return routing{}, errors.New("Forwards: Destination is empty")
+		}
+		if slices.Contains(route.Types, "") {
+			return routing{}, fmt.Errorf("Forwards: destination %s: a type is empty", route.Destination)
+		}
+		if route.Deadline < 0 {
+			return routing{}, fmt.Errorf("Forwards: destination %s: Deadline %s is negative", route.Destination, route.Deadline)
+		}
+		typed = typed || len(route.Types) > 0
+	}
+	if !typed {
+		r.all = r.match("")
+	}
+	return r, nil
+}
+
+func (r *routing) forwards(eventType string) []inbox.NewForward {
+	if r.all != nil {
+		return r.all
+	}
+	return r.match(eventType)
+}
+
+// match makes at most one forward for a destination; the first route counts.
+func (r *routing) match(eventType string) (out []inbox.NewForward) {
+	for _, route := range r.routes {
+		fits := len(route.Types) == 0 || slices.ContainsFunc(route.Types, func(glob string) bool {
+			return matchGlob(glob, eventType)
+		})
+		known := slices.ContainsFunc(out, func(f inbox.NewForward) bool { return f.Destination == route.Destination })
+		if fits && !known {
+			out = append(out, inbox.NewForward{Destination: route.Destination, Deadline: route.Deadline})
+		}
+	}
+	return out
+}
+
+// matchGlob says whether text fits a pattern in which * is any text, also none.
+func matchGlob(glob, text string) bool {
+	head, rest, star := strings.Cut(glob, "*")
+	if !star {
+		return text == glob
+	}
+	if !strings.HasPrefix(text, head) {
+		return false
+	}
+	text = text[len(head):]
+	for {
+		part, next, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(text, part)
+		}
+		at := strings.Index(text, part)
+		if at < 0 {
+			return false
+		}
+		text, rest = text[at+len(part):], next
+	}
+}
