@@ -22,6 +22,9 @@ func spelled(got, name string) spelling {
 		return spelledOther
 	}
 	s := spelledRight
+	if got == name {
+		return s
+	}
 	for i := 0; i < len(got); i++ {
 		a, b := lower(got[i]), lower(name[i])
 		if a == b {
@@ -87,6 +90,9 @@ func (c *check) headers() *Error {
 			continue
 		}
 		for i := range names {
+			if len(names[i].name) != len(k) {
+				continue
+			}
 			switch spelled(k, names[i].name) {
 			case spelledRight:
 				// Two keys of the map have no order, so they are never a list.
