@@ -35,6 +35,8 @@ import (
 	"sync"
 )
 
+const logName = "postgres.log"
+
 // Config says which Postgres to run, and where. The zero Config runs the newest
 // one in a throwaway folder.
 type Config struct {
@@ -61,63 +63,66 @@ var (
 	ErrLocked = errors.New("used by another process")
 )
 
-// Server is a running Postgres.
+// Server is a running Postgres. Its methods may be called from several
+// goroutines.
 type Server struct {
 	binaries Binaries
-	dir      string // data, lock and log
-	socket   string // folder of the socket
+	home     *home
 	keep     bool
-	proc     *process
-	stop     sync.Once
-	stopErr  error
+	settings map[string]string
+
+	mu      sync.Mutex
+	process *process // nil: halted or stopped
+	stopped bool
+	stopErr error
 }
 
 // Start runs Postgres and returns when it takes connections. ctx bounds the
 // start, not the life of the server: that lasts until Stop or the end of this
 // process.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{keep: cfg.Dir != ""}
-	if err := s.start(ctx, cfg); err != nil {
+	s := &Server{keep: cfg.Dir != "", settings: cfg.Settings}
+	var err error
+	if s.keep {
+		s.home, err = openHome(ctx, cfg.Dir)
+	} else {
+		s.home, err = tempHome(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("devdb: %w", err)
+	}
+	s.binaries, err = find(ctx, cfg.Binaries, s.home.major)
+	if err == nil {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		s.home.discard()
 		return nil, fmt.Errorf("devdb: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, cfg Config) (err error) {
-	var h *home
-	if s.keep {
-		h, err = openHome(ctx, cfg.Dir)
-	} else {
-		h, err = tempHome(ctx)
-	}
+// run starts Postgres in its folder.
+func (s *Server) run(ctx context.Context) error {
+	lock, err := s.home.lock(ctx)
 	if err != nil {
 		return err
-	}
-	s.dir, s.socket = h.dir, h.socket
-	fail := func(err error) error {
-		h.discard()
-		return err
-	}
-	if s.binaries, err = find(ctx, cfg.Binaries, h.major); err != nil {
-		return fail(err)
-	}
-	lock, err := h.lock(ctx)
-	if err != nil {
-		return fail(err)
 	}
 	defer lock.Close() // the script and Postgres hold it on
-	log, err := h.create("postgres.log")
+	log, err := s.home.create(logName)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer log.Close()
-	if s.proc, err = launch(h, s.binaries.Dir, cfg.Settings, lock, log); err != nil {
-		return fail(err)
+	p, err := launch(s.home, s.binaries.Dir, s.settings, lock, log)
+	if err != nil {
+		return err
 	}
-	if err := s.proc.ready(ctx, filepath.Join(s.dir, "data", "postmaster.pid")); err != nil {
-		s.proc.abort()
-		return fail(fmt.Errorf("start %s: %w%s", s.binaries, err, tail(log.Name())))
+	if err := p.ready(ctx, s.home); err != nil {
+		p.abort()
+		return fmt.Errorf("start %s: %w%s", s.binaries, err, tail(s.Log()))
 	}
+	s.process = p
 	return nil
 }
 
@@ -125,43 +130,80 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 // database postgres.
 func (s *Server) URL(database string) string {
 	// A blank as %20: clients of Postgres take + for a plus.
-	host := strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20")
+	host := strings.ReplaceAll(url.QueryEscape(s.home.socket), "+", "%20")
 	return "postgres://postgres@/" + url.PathEscape(database) + "?host=" + host
 }
 
 // Socket is the path of the unix socket.
-func (s *Server) Socket() string { return filepath.Join(s.socket, socketName) }
+func (s *Server) Socket() string { return filepath.Join(s.home.socket, socketName) }
 
 // Binaries says which Postgres it is.
 func (s *Server) Binaries() Binaries { return s.binaries }
 
 // Log is the path of the server's log. A throwaway server's goes with it.
-func (s *Server) Log() string { return filepath.Join(s.dir, "postgres.log") }
+func (s *Server) Log() string { return filepath.Join(s.home.dir, logName) }
 
 // Stop ends the server's connections and the server, and removes a throwaway
 // folder. Calls after the first return what the first did.
 func (s *Server) Stop() error {
-	s.stop.Do(func() {
-		if err := s.proc.end(); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return s.stopErr
+	}
+	s.stopped = true
+	if s.process != nil {
+		if err := s.process.end(""); err != nil {
 			s.stopErr = fmt.Errorf("devdb: stop: %w%s", err, tail(s.Log()))
 		}
-		if s.keep {
-			return
-		}
-		// The script has done it, unless it was killed.
-		if err := os.RemoveAll(s.dir); err != nil && s.stopErr == nil {
-			s.stopErr = fmt.Errorf("devdb: stop: %w", err)
-		}
-	})
+		s.process = nil
+	}
+	s.home.discard() // the script has done it, unless it was killed
 	return s.stopErr
 }
 
+// Halt ends the server in good order and leaves its folder for Restart.
+func (s *Server) Halt() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return nil
+	}
+	err := s.process.end("keep\n")
+	s.process = nil
+	if err != nil {
+		return fmt.Errorf("devdb: halt: %w%s", err, tail(s.Log()))
+	}
+	return nil
+}
+
 // Kill ends the server as a crash would: SIGKILL to its first process. It
-// returns when the others have noticed and are gone. Stop is still to be called;
-// a kept Dir can then be started again.
+// returns when the others have noticed and are gone. Restart goes on from there.
 func (s *Server) Kill() error {
-	if err := s.proc.kill(filepath.Join(s.dir, "data", "postmaster.pid")); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return errors.New("devdb: kill: it does not run")
+	}
+	if err := s.process.kill(s.home); err != nil {
 		return fmt.Errorf("devdb: kill: %w", err)
+	}
+	return nil
+}
+
+// Restart halts the server, if it runs, and starts it again in the same folder,
+// under the same address.
+func (s *Server) Restart(ctx context.Context) error {
+	if err := s.Halt(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.process != nil {
+		return errors.New("devdb: restart: it was stopped or started meanwhile")
+	}
+	if err := s.run(ctx); err != nil {
+		return fmt.Errorf("devdb: restart: %w", err)
 	}
 	return nil
 }

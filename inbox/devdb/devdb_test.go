@@ -47,7 +47,7 @@ func child(dir string) {
 		fmt.Println("error", err)
 		return
 	}
-	fmt.Println(s.dir, sleeper.Process.Pid)
+	fmt.Println(s.home.dir, sleeper.Process.Pid)
 	io.Copy(io.Discard, os.Stdin)
 }
 
@@ -176,11 +176,11 @@ func TestThrowawayGoesWithStop(t *testing.T) {
 		|| current_setting('server_encoding') || current_setting('listen_addresses')`); got != "onononUTF8" {
 		t.Errorf("durability, encoding and TCP addresses: %s", got)
 	}
-	info, err := os.Stat(s.dir)
+	info, err := os.Stat(s.home.dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("folder of the socket: %v %v", info, err)
 	}
-	first := pid(t, s.dir)
+	first := pid(t, s.home.dir)
 	if group, err := syscall.Getpgid(first); err != nil || group == syscall.Getpgrp() {
 		t.Errorf("an interrupt from the terminal reaches Postgres: it is in our process group %d %v", group, err)
 	}
@@ -189,8 +189,8 @@ func TestThrowawayGoesWithStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !missing(s.dir) || !dead(first) {
-		t.Errorf("folder gone: %v, process gone: %v", missing(s.dir), dead(first))
+	if !missing(s.home.dir) || !dead(first) {
+		t.Errorf("folder gone: %v, process gone: %v", missing(s.home.dir), dead(first))
 	}
 }
 
@@ -208,7 +208,7 @@ func TestServerDiesWithAKilledParent(t *testing.T) {
 		cmd, dir, postmaster := serving(t, keep)
 		cmd.Process.Kill()
 		s := start(t, Config{Dir: keep}) // waits until the other one is gone
-		if !dead(postmaster) || s.dir != dir {
+		if !dead(postmaster) || s.home.dir != dir {
 			t.Errorf("two servers on one folder")
 		}
 		log, err := os.ReadFile(s.Log())
@@ -237,7 +237,7 @@ func TestServerDiesWithAKilledParent(t *testing.T) {
 	t.Run("with a stopped backend", func(t *testing.T) {
 		t.Parallel()
 		cmd, dir, postmaster := serving(t, "-")
-		s := &Server{socket: dir}
+		s := &Server{home: &home{socket: dir}}
 		conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
 		if err != nil {
 			t.Fatal(err)
@@ -254,15 +254,14 @@ func TestServerDiesWithAKilledParent(t *testing.T) {
 
 func TestServerSurvivesBeingForgotten(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{})
-	url := &Server{socket: s.socket}
+	url := &Server{home: &home{}}
 	func() {
 		forgotten, err := Start(t.Context(), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		url.socket = forgotten.socket
-		hold := forgotten.proc.hold
+		url.home.socket = forgotten.home.socket
+		hold := forgotten.process.hold
 		t.Cleanup(func() { syscall.Close(hold) })
 	}()
 	for range 3 {
@@ -320,14 +319,10 @@ func TestFolderAfterMishaps(t *testing.T) {
 		if err := conn.Ping(t.Context()); err == nil {
 			t.Fatal("void: the connection lives")
 		}
-		if err := s.Stop(); err != nil {
+		if err := s.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		again := start(t, Config{Dir: dir})
-		if again.URL("postgres") != s.URL("postgres") {
-			t.Error("the address of a kept folder has changed")
-		}
-		query(t, again, `SELECT 'here'`)
+		query(t, s, `SELECT 'here'`)
 	})
 	t.Run("stale pid file with a number in use", func(t *testing.T) {
 		// A process of the server's own user, which Postgres takes for its other self.

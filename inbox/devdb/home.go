@@ -51,8 +51,9 @@ func openHome(ctx context.Context, path string) (*home, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
+	made := os.Mkdir(dir, 0o700)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return nil, made
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func openHome(ctx context.Context, path string) (*home, error) {
 		// Rights and owner are about to change, so never take a folder that
 		// somebody has put something else into.
 		switch e.Name() {
-		case "data", "data.new", "lock", "postgres.log", socketName, socketName + ".lock":
+		case "data", "data.new", "lock", logName, socketName, socketName + ".lock":
 		default:
 			return nil, fmt.Errorf("open %s: not empty and not made by devdb: it holds %s", path, e.Name())
 		}
@@ -86,8 +87,12 @@ func openHome(ctx context.Context, path string) (*home, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := h.reach(ctx); err != nil {
-		return nil, err
+	// Root's home and the like are closed to the user that is to run Postgres.
+	if _, err := h.sh(ctx, `cd -- "$0"`, dir); h.user != nil && err != nil {
+		if made == nil {
+			os.Remove(dir)
+		}
+		return nil, fmt.Errorf("open %s: Postgres does not run as root, and user %d, who is to run it, may not go there", dir, h.user.Uid)
 	}
 	return h, h.placeSocket(ctx)
 }
@@ -156,7 +161,7 @@ func (h *home) sh(ctx context.Context, line, arg string) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// discard removes what a start that failed has made.
+// discard removes the trash.
 func (h *home) discard() {
 	for _, dir := range h.trash {
 		os.RemoveAll(dir)
@@ -185,18 +190,6 @@ func servant(dir string) (*syscall.Credential, error) {
 	return nil, errors.New("Postgres refuses to run as root, and there is neither a user postgres nor nobody to run it as")
 }
 
-// reach finds out whether the server's user gets to the folder: root's home and
-// the like are closed to it.
-func (h *home) reach(ctx context.Context) error {
-	if h.user == nil {
-		return nil
-	}
-	if _, err := h.sh(ctx, `cd -- "$0"`, h.dir); err != nil {
-		return fmt.Errorf("open %s: Postgres does not run as root, and user %d, who is to run it, cannot get there: %w", h.dir, h.user.Uid, err)
-	}
-	return nil
-}
-
 // create makes a file of the server's user.
 func (h *home) create(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
@@ -209,6 +202,8 @@ func (h *home) create(name string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+func (h *home) pidFile() string { return filepath.Join(h.dir, "data", "postmaster.pid") }
 
 // lock is held by whoever has the file open, which are the script and every
 // process of Postgres. So whoever gets it knows that nothing of an earlier run
@@ -244,7 +239,7 @@ func (h *home) lock(ctx context.Context) (*os.File, error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	err = errors.Join(f.Truncate(0), os.Remove(filepath.Join(h.dir, "data", "postmaster.pid")))
+	err = errors.Join(f.Truncate(0), os.Remove(h.pidFile()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		f.Close()
 		return nil, err

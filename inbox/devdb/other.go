@@ -22,13 +22,13 @@ func tempHome(context.Context) (*home, error)         { return nil, errPlatform 
 func (*home) lock(context.Context) (*os.File, error)  { return nil, errPlatform }
 func (*home) create(string) (*os.File, error)         { return nil, errPlatform }
 func (*home) discard()                                {}
-func (*process) ready(context.Context, string) error  { return errPlatform }
-func (*process) abort()                               {}
-func (*process) end() error                           { return errPlatform }
-func (*process) kill(string) error                    { return errPlatform }
 
 type process struct{}
 
 func launch(*home, string, map[string]string, *os.File, *os.File) (*process, error) {
 	return nil, errPlatform
 }
+func (*process) ready(context.Context, *home) error { return errPlatform }
+func (*process) abort()                             {}
+func (*process) end(string) error                   { return errPlatform }
+func (*process) kill(*home) error                   { return errPlatform }

@@ -20,8 +20,9 @@ import (
 const shell = "/bin/sh"
 
 // script makes the data folder when it is missing, runs Postgres, waits for the
-// end of its standard input, stops Postgres and removes the trash. Its
-// arguments: data, binaries, trash, trash, mode of the end, then Postgres's own.
+// end of its standard input, stops Postgres and removes the trash; the word keep
+// on its input means an end in good order that leaves the trash. Its arguments:
+// data, binaries, trash, trash, signal for the end, then Postgres's own.
 //
 // File 3 is the lock. File 4 is a pipe that nobody writes to: it ends when the
 // last process of Postgres has ended, which is how ready and kill see it.
@@ -29,6 +30,7 @@ const script = `
 data=$1 bin=$2 trash1=$3 trash2=$4 end=$5
 shift 5
 pid=
+trap '' HUP INT TERM # a service manager sends them to all of us; Postgres sets its own
 if [ ! -e "$data/PG_VERSION" ]; then
 	rm -rf "$data.new"
 	"$bin/initdb" -D "$data.new" -U postgres -A trust -E UTF8 --locale=C </dev/null || data=
@@ -39,7 +41,7 @@ if [ -n "$data" ]; then
 	pid=$!
 fi
 exec 4>&-
-read -r _
+read -r word && [ "$word" = keep ] && trash1= trash2= end=INT
 if [ -n "$pid" ]; then
 	kill -"$end" "$pid" 2>/dev/null
 	i=0
@@ -134,9 +136,9 @@ func environment() []string {
 }
 
 // ready waits until Postgres says in its pid file that it takes connections.
-func (p *process) ready(ctx context.Context, pidFile string) error {
+func (p *process) ready(ctx context.Context, h *home) error {
 	for {
-		text, err := os.ReadFile(pidFile)
+		text, err := os.ReadFile(h.pidFile())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -160,8 +162,9 @@ func (p *process) gone(d time.Duration) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// end closes the script's input and waits for the script.
-func (p *process) end() error {
+// end closes the script's input, after a word, and waits for the script.
+func (p *process) end(word string) error {
+	syscall.Write(p.hold, []byte(word)) // if the script is gone, Wait says so
 	syscall.Close(p.hold)
 	defer p.alive.Close()
 	late := time.AfterFunc(endPatience, p.killGroup)
@@ -187,15 +190,15 @@ func (p *process) abort() {
 // killGroup reaches the script, initdb and the first process of Postgres.
 func (p *process) killGroup() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 
-func (p *process) kill(pidFile string) error {
-	text, err := os.ReadFile(pidFile)
+func (p *process) kill(h *home) error {
+	text, err := os.ReadFile(h.pidFile())
 	if err != nil {
 		return err
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	pid, err := strconv.Atoi(string(line))
 	if err != nil {
-		return fmt.Errorf("read %s: %w", pidFile, err)
+		return fmt.Errorf("read %s: %w", h.pidFile(), err)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err

@@ -154,7 +154,7 @@ func TestRootsFolderIsOutOfReach(t *testing.T) {
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(t.Context(), Config{Dir: filepath.Join(closed, "db")}); err == nil || !strings.Contains(err.Error(), "cannot get there") {
+	if _, err := Start(t.Context(), Config{Dir: filepath.Join(closed, "db")}); err == nil || !strings.Contains(err.Error(), "may not go there") {
 		t.Error(err)
 	}
 	t.Setenv("TMPDIR", closed) // another place is found
@@ -181,13 +181,13 @@ func TestHostileEnvironment(t *testing.T) {
 	if got := query(t, s, `SELECT current_setting('lc_messages')`); got != "C" {
 		t.Error(got)
 	}
-	if !strings.HasPrefix(s.dir, tmp) {
-		t.Errorf("data is in %s", s.dir)
+	if !strings.HasPrefix(s.home.dir, tmp) {
+		t.Errorf("data is in %s", s.home.dir)
 	}
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if !missing(s.socket) || !missing(s.dir) {
+	if !missing(s.home.socket) || !missing(s.home.dir) {
 		t.Error("left behind")
 	}
 }
