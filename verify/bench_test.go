@@ -121,7 +121,7 @@ func BenchmarkBareHMAC(b *testing.B) {
 			r := benchRequest(b, v, size)
 			head := []byte("v1." + r.Header["X-Webhook-Timestamp"][0] + "." + r.Header["X-Webhook-Delivery-Id"][0] + ".")
 			want, _ := hex.DecodeString(r.Header["X-Webhook-Signature"][0])
-			key := v.Keys.Keys()[0].Secret.d.raw
+			key := v.Keys.Keys()[0].Secret.data().raw
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -56,7 +56,7 @@ func NewKeySet(keys ...Key) (KeySet, error) {
 	slices.SortStableFunc(d.newest, func(a, b *Key) int { return b.NotBefore.Compare(a.NotBefore) })
 	decoy := make([]byte, 32)
 	rand.Read(decoy)
-	d.decoy = Secret{&secretData{raw: decoy}}
+	d.decoy = newSecret(&secretData{raw: decoy})
 	return KeySet{d}, nil
 }
 

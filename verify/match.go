@@ -131,7 +131,7 @@ func (c *check) accept(k *Key) {
 
 // usable says whether the secret is of the kind and length that the scheme demands.
 func (p *program) usable(k *Key) bool {
-	d := k.Secret.d
+	d := k.Secret.data()
 	if d == nil {
 		return false
 	}
@@ -152,7 +152,7 @@ func (c *check) try(l *keyList) int {
 	case familyToken, familyBasic:
 		for i := 0; i < l.n; i++ {
 			c.sums[i] = [maxDigest]byte{}
-			sum := sha256.Sum256(l.keys[i].Secret.d.raw)
+			sum := sha256.Sum256(l.keys[i].Secret.data().raw)
 			copy(c.sums[i][:], sum[:])
 		}
 	default:
@@ -191,7 +191,7 @@ func (c *check) given(dst []byte, candidate string) []byte {
 
 // digest makes the MAC or hash of the signed text under one key.
 func (c *check) digest(k *Key, sum *[maxDigest]byte) {
-	d, h := k.Secret.d, c.p.algo.hash
+	d, h := k.Secret.data(), c.p.algo.hash
 	if c.p.algo.family == familyHash {
 		st := &state{hash: hashes[h].new()}
 		c.render(st, d.raw)
@@ -210,7 +210,7 @@ func (c *check) tryPublic(l *keyList) int {
 	for j := 0; j < c.count; j++ {
 		sig := c.p.signature.decode(nil, c.candidates[j])
 		for i := 0; i < l.n; i++ {
-			if d := l.keys[i].Secret.d; d != nil && d.public.verify(&c.p.algo, text, sig) {
+			if d := l.keys[i].Secret.data(); d != nil && d.public.verify(&c.p.algo, text, sig) {
 				return i
 			}
 		}

@@ -1,84 +1,105 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
 
 // Rename returns the recipe with header names replaced wherever they stand. It is
-// an error if the recipe does not name such a header.
+// an error if the recipe names no such header, or if two headers become one.
 func (r Recipe) Rename(names map[string]string) (Recipe, error) {
-	c := r.clone()
-	used := map[string]bool{}
-	name := func(s string) string {
-		for from, to := range names {
-			if strings.EqualFold(from, s) {
-				used[from] = true
-				return to
-			}
-		}
-		return s
+	before, err := r.Compile()
+	if err != nil {
+		return Recipe{}, err
 	}
-	source := func(s string) string {
-		if h, ok := strings.CutPrefix(s, "header:"); ok {
-			return "header:" + name(h)
-		}
-		return s
-	}
-	template := func(s string) string {
-		var b strings.Builder
-		for {
-			before, rest, ok := strings.Cut(s, "{header:")
-			b.WriteString(before)
-			if !ok {
-				return b.String()
-			}
-			h, after, ok := strings.Cut(rest, "}")
-			if !ok {
-				b.WriteString("{header:" + rest)
-				return b.String()
-			}
-			b.WriteString("{header:" + name(h) + "}")
-			s = after
-		}
-	}
-	sources := func(f Sources) {
-		for i := range f {
-			f[i] = template(source(f[i]))
-		}
-	}
-	if c.Signature.In == "" || c.Signature.In == "header" {
-		if c.Signature.Name == "" && len(c.Signature.Names) == 0 && c.Algo == "basic" {
-			c.Signature.Name = "Authorization"
-		}
-		c.Signature.Name = name(c.Signature.Name)
-		for i := range c.Signature.Names {
-			c.Signature.Names[i] = name(c.Signature.Names[i])
-		}
-	}
-	c.Template = template(c.Template)
-	if c.Timestamp != nil {
-		c.Timestamp.From = source(c.Timestamp.From)
-	}
-	if c.ID != nil {
-		sources(c.ID.From)
-	}
-	if c.KeyID != nil {
-		sources(c.KeyID.From)
-	}
-	if c.EventType != nil {
-		sources(c.EventType.From)
-	}
-	for i := range c.Require {
-		c.Require[i].Header = name(c.Require[i].Header)
-	}
+	n := renamer{names: names, used: map[string]bool{}}
+	c := n.recipe(r.clone())
 	for from, to := range names {
-		if !used[from] {
+		if !n.used[from] {
 			return Recipe{}, fmt.Errorf("verify: rename: the recipe names no header %s", from)
 		}
 		if !validHeaderName(to) {
 			return Recipe{}, fmt.Errorf("verify: rename: %q is no header name", to)
 		}
 	}
+	after, err := c.Compile()
+	if err != nil {
+		return Recipe{}, fmt.Errorf("verify: rename: %w", err)
+	}
+	if len(after.Headers()) != len(before.Headers()) {
+		return Recipe{}, errors.New("verify: rename: two headers would have one name")
+	}
 	return c, nil
+}
+
+type renamer struct {
+	names map[string]string
+	used  map[string]bool
+}
+
+func (n renamer) recipe(c Recipe) Recipe {
+	if c.Signature.In == "" || c.Signature.In == "header" {
+		if c.Algo == "basic" && c.Signature.Name == "" && len(c.Signature.Names) == 0 {
+			c.Signature.Name = "Authorization"
+		}
+		c.Signature.Name = n.name(c.Signature.Name)
+		for i := range c.Signature.Names {
+			c.Signature.Names[i] = n.name(c.Signature.Names[i])
+		}
+	}
+	c.Template = n.template(c.Template)
+	if c.Timestamp != nil {
+		c.Timestamp.From = n.source(c.Timestamp.From)
+	}
+	if c.ID != nil {
+		n.sources(c.ID.From)
+	}
+	if c.KeyID != nil {
+		n.sources(c.KeyID.From)
+	}
+	if c.EventType != nil {
+		n.sources(c.EventType.From)
+	}
+	for i := range c.Require {
+		c.Require[i].Header = n.name(c.Require[i].Header)
+	}
+	return c
+}
+
+func (n renamer) name(s string) string {
+	for from, to := range n.names {
+		if strings.EqualFold(from, s) {
+			n.used[from] = true
+			return to
+		}
+	}
+	return s
+}
+
+func (n renamer) source(s string) string {
+	if h, ok := strings.CutPrefix(s, "header:"); ok {
+		return "header:" + n.name(h)
+	}
+	return s
+}
+
+func (n renamer) sources(f Sources) {
+	for i := range f {
+		f[i] = n.template(n.source(f[i]))
+	}
+}
+
+func (n renamer) template(s string) string {
+	var b strings.Builder
+	for {
+		before, rest, ok := strings.Cut(s, "{header:")
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		h, after, _ := strings.Cut(rest, "}") // the recipe compiles, so it is there
+		b.WriteString("{header:" + n.name(h) + "}")
+		s = after
+	}
 }

@@ -23,9 +23,23 @@ const redacted = "[redacted]"
 var ErrKeyUnusable = errors.New("key unusable")
 
 // Secret is a decoded secret or public key. It prints as [redacted] under every
-// verb, in JSON, as text and in slog, also deep inside other structs: what it
-// holds stands behind a pointer that fmt does not follow there.
-type Secret struct{ d *secretData }
+// verb, in JSON, as text and in slog.
+//
+// In an unexported field of another struct fmt does not call Format, and follows
+// pointers for some verbs. So what it holds stands behind a function, which nothing
+// can print.
+type Secret struct{ open func() *secretData }
+
+func newSecret(d *secretData) Secret {
+	return Secret{func() *secretData { return d }}
+}
+
+func (s Secret) data() *secretData {
+	if s.open == nil {
+		return nil
+	}
+	return s.open()
+}
 
 type secretData struct {
 	raw    []byte // of a shared secret
@@ -49,15 +63,15 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // IsZero says whether there is no secret at all.
-func (s Secret) IsZero() bool { return s.d == nil }
+func (s Secret) IsZero() bool { return s.open == nil }
 
 // Equal says in constant time whether two secrets hold the same bytes, so that a
 // configuration with one secret in two places can be found.
 func (s Secret) Equal(o Secret) bool {
-	if s.d == nil || o.d == nil || s.d.raw == nil || o.d.raw == nil {
+	if s.IsZero() || o.IsZero() || s.data().raw == nil || o.data().raw == nil {
 		return false
 	}
-	a, b := sha256.Sum256(s.d.raw), sha256.Sum256(o.d.raw)
+	a, b := sha256.Sum256(s.data().raw), sha256.Sum256(o.data().raw)
 	return hmac.Equal(a[:], b[:])
 }
 
@@ -132,7 +146,7 @@ func NewKey(id string, text []byte, spec SecretSpec) (Key, error) {
 		}
 		d.raw = raw
 	}
-	return Key{ID: id, Secret: Secret{d}}, nil
+	return Key{ID: id, Secret: newSecret(d)}, nil
 }
 
 // TrimSecretFile cuts exactly one final LF or CRLF, which editors and echo leave

@@ -70,7 +70,7 @@ func (c *check) signingKey(k Key) (*Key, error) {
 	if !c.p.usable(&k) {
 		return nil, fmt.Errorf("key %q: %w", k.ID, ErrKeyUnusable)
 	}
-	if c.p.signature.in != placeHeader || !c.p.algo.family.shared() && k.Secret.d.public.signer == nil {
+	if c.p.signature.in != placeHeader || !c.p.algo.family.shared() && k.Secret.data().public.signer == nil {
 		return nil, ErrNoSigner
 	}
 	return &k, nil
@@ -154,9 +154,9 @@ func (c *check) rawSignature(key *Key) ([]byte, error) {
 		c.digest(key, &c.sums[0])
 		return c.sums[0][:hashes[c.p.algo.hash].size], nil
 	case familyToken, familyBasic:
-		return key.Secret.d.raw, nil
+		return key.Secret.data().raw, nil
 	}
-	return key.Secret.d.public.sign(&c.p.algo, c.signedText())
+	return key.Secret.data().public.sign(&c.p.algo, c.signedText())
 }
 
 func (s *signatureSpec) encode(sig []byte) string {
