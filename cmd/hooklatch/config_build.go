@@ -1,0 +1,83 @@
+package main
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// proxyConfig is what the receiving side is told. verifiers are those of the
+// sources, by name.
+func (c *config) proxyConfig(verifiers map[string]*verify.Verifier) proxy.Config {
+	cfg := proxy.Config{InFlight: c.Limits.InFlight, BodyBytes: int64(c.Limits.BodyBytes)}
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		s := c.Sources[name]
+		cfg.Sources = append(cfg.Sources, proxy.Source{
+			Name: name, Tenant: s.Tenant, Host: s.Host, Path: s.Path,
+			Verifier: verifiers[name], MaxBody: int64(s.MaxBody),
+			EventID: s.Event.ID.Field, EventType: s.Event.Type.Field,
+			ResourceType: s.Resource.Type.Field, ResourceID: s.Resource.ID.Field,
+			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,
+			Forwards: c.routes(s), SuccessStatus: s.SuccessStatus,
+		})
+	}
+	return cfg
+}
+
+func (c *config) routes(s *sourceConfig) []proxy.Route {
+	var routes []proxy.Route
+	for _, r := range s.Forward {
+		routes = append(routes, proxy.Route{
+			Destination: r.To, Types: r.Types, Deadline: time.Duration(c.Destinations[r.To].Retry.Deadline),
+		})
+	}
+	return routes
+}
+
+// consumerConfig is what the consumer of a destination is told.
+func (c *config) consumerConfig(name string) consumer.Config {
+	d := c.Destinations[name]
+	return consumer.Config{
+		Destination: name,
+		Concurrency: d.Concurrency,
+		Timeout:     time.Duration(d.Timeout),
+		Retry: consumer.Retry{
+			Base: time.Duration(d.Retry.Base), Cap: time.Duration(d.Retry.Cap), MaxAttempts: d.Retry.MaxAttempts,
+		},
+		Grace: time.Duration(c.Stop.Attempts),
+	}
+}
+
+// forwarderConfig is what the HTTP side of a destination is told.
+func (c *config) forwarderConfig(name string) consumer.ForwarderConfig {
+	d := c.Destinations[name]
+	return consumer.ForwarderConfig{URL: d.URL, Timeout: time.Duration(d.Timeout), Connections: d.Concurrency}
+}
+
+// destinations are what people see of them in the database.
+func (c *config) destinations() []inbox.Destination {
+	var all []inbox.Destination
+	for _, name := range slices.Sorted(maps.Keys(c.Destinations)) {
+		all = append(all, inbox.Destination{Name: name, URL: maskURL(c.Destinations[name].URL)})
+	}
+	return all
+}
+
+// revision is the text and the hash under which a run is remembered. The hash is
+// that of the file, so that sha256sum finds out which file ran.
+func (c *config) revision() (hash [32]byte, masked string, err error) {
+	text, err := c.masked()
+	if err != nil {
+		return hash, "", err
+	}
+	if c.text == nil { // not read from a file
+		return sha256.Sum256(text), string(text), nil
+	}
+	return sha256.Sum256(c.text), string(text), nil
+}
