@@ -30,6 +30,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,7 +100,11 @@ func config(address string) (pgtestdb.Config, error) {
 	if err != nil || u.User.Username() == "" {
 		return pgtestdb.Config{}, errors.New("inboxtest: HOOKLATCH_TEST_DATABASE_URL is not of the form postgres://user@host/database")
 	}
-	options := u.Query()
+	// In such an address + is a plus, and a blank is %20.
+	options, err := url.ParseQuery(strings.ReplaceAll(u.RawQuery, "+", "%2B"))
+	if err != nil {
+		return pgtestdb.Config{}, errors.New("inboxtest: HOOKLATCH_TEST_DATABASE_URL has options that are not name=value&…")
+	}
 	for name, value := range map[string]string{"host": u.Hostname(), "port": u.Port()} {
 		if value != "" {
 			options.Set(name, value)
@@ -112,7 +117,7 @@ func config(address string) (pgtestdb.Config, error) {
 		DriverName: "pgx",
 		User:       u.User.Username(),
 		Database:   u.Path[min(1, len(u.Path)):],
-		Options:    options.Encode(),
+		Options:    strings.ReplaceAll(options.Encode(), "+", "%20"),
 		// The databases belong to the user of the address; pgtestdb makes a role
 		// of its own only where this one is missing.
 		TestRole:                  &pgtestdb.Role{Username: u.User.Username()},
