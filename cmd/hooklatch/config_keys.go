@@ -60,10 +60,15 @@ func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
 		l.problem(at+".keys", "%s", withoutPackage(err))
 		return nil
 	}
-	return &verify.Verifier{
+	v := &verify.Verifier{
 		Scheme: scheme, Keys: set, Tolerance: time.Duration(s.Tolerance), MaxBody: int(s.MaxBody),
 		URL: s.PublicURL, Params: s.Params,
 	}
+	if err := v.Check(); err != nil {
+		l.problem(at+".keys", "%s", withoutPackage(err))
+		return nil
+	}
+	return v
 }
 
 func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {

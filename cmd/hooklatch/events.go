@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/inbox"
+)
+
+func eventsCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "events",
+		Usage: "look at deliveries in the inbox",
+		Description: example("List deliveries, show one, print its body. An id may be a delivery id, an event id, a\n"+
+			"request id, or TYPE/ID of a resource.\n\n"+databaseHelp,
+			"hooklatch events list --state blocked"),
+		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s)},
+	}
+}
+
+func eventsListCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list deliveries, newest first",
+		Description: example("List deliveries with the state of their forwards. The last line names the command that\n"+
+			"goes on. Times are an age such as 2h or 3d, or RFC 3339.\n\n"+databaseHelp,
+			"hooklatch events list --source acme-stripe --state retry_wait --since 2h",
+			"hooklatch events list --unrouted --json"),
+		Flags: append(databaseFlags(),
+			&cli.StringFlag{Name: "source", Usage: "only of this source `NAME`"},
+			&cli.StringFlag{Name: "tenant", Usage: "only of this tenant `NAME`"},
+			&cli.StringFlag{Name: "type", Usage: "only of this event `TYPE`"},
+			&cli.StringFlag{Name: "state", Usage: "only with a forward in this `STATE`: " + strings.Join(stateNames(), " ")},
+			&cli.StringFlag{Name: "destination", Usage: "only with a forward to this destination `NAME`"},
+			&cli.BoolFlag{Name: "unrouted", Usage: "only those without any forward"},
+			&cli.StringFlag{Name: "since", Usage: "only received since this `TIME`"},
+			&cli.StringFlag{Name: "until", Usage: "only received before this `TIME`"},
+			&cli.IntFlag{Name: "limit", Value: 50, Usage: "print at most this `NUMBER`; 0 is all"},
+			&cli.StringFlag{Name: "after", Usage: "go on behind this `CURSOR` of an earlier list"},
+		),
+		Action: func(c *cli.Context) error {
+			if _, err := arguments(c); err != nil {
+				return err
+			}
+			o := listOptions{which: readWhichDatabase(c), since: c.String("since"), until: c.String("until"), json: c.Bool("json"),
+				filter: inbox.Filter{Source: c.String("source"), Tenant: c.String("tenant"), EventType: c.String("type"),
+					State: inbox.State(c.String("state")), Destination: c.String("destination"), Unrouted: c.Bool("unrouted"),
+					Limit: c.Int("limit"), After: c.String("after")}}
+			return eventsList(c.Context, s, o)
+		},
+	}
+}
+
+func stateNames() []string {
+	return []string{"pending", "retry_wait", "held", "accepted", "blocked", "superseded", "cancelled"}
+}
+
+type listOptions struct {
+	which        whichDatabase
+	filter       inbox.Filter
+	since, until string
+	json         bool
+}
+
+func eventsList(ctx context.Context, s *stdio, o listOptions) error {
+	if err := o.read(time.Now()); err != nil {
+		return err
+	}
+	return o.which.withStore(ctx, func(store *inbox.Store) error {
+		page := o.filter
+		if page.Limit > 0 {
+			page.Limit++ // one more tells whether the list goes on
+		}
+		var rows [][]string
+		n, last, more := 0, "", false
+		for d, err := range store.Find(ctx, page) {
+			if err != nil {
+				return o.failed(err)
+			}
+			if n++; o.filter.Limit > 0 && n > o.filter.Limit {
+				more = true
+				break
+			}
+			last = d.Cursor()
+			forwards, err := store.Forwards(ctx, d.ID)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				if err := printJSON(s.out, describeDelivery(&d, forwards)); err != nil {
+					return err
+				}
+				continue
+			}
+			rows = append(rows, []string{d.ReceivedAt.UTC().Format("2006-01-02 15:04:05"), d.Source, d.DeliveryID,
+				d.EventType, size(d.BodySize).String(), forwardStates(forwards)})
+		}
+		if n == 0 {
+			s.note("no delivery fits")
+		}
+		if len(rows) > 0 {
+			s.printTable([]string{"received (UTC)", "source", "delivery", "type", "size", "forwards"}, rows)
+		}
+		if more {
+			s.note("next   %s", o.next(last))
+		}
+		return nil
+	})
+}
+
+// failed tells a cursor that is none from trouble with the database.
+func (o listOptions) failed(err error) error {
+	if o.filter.After == "" || errors.Is(err, inbox.ErrUnavailable) || errors.Is(err, inbox.ErrInternal) ||
+		errors.Is(err, inbox.ErrBusy) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return usagef("leave --after out", "events list: %w", err)
+}
+
+// read checks what was typed.
+func (o *listOptions) read(now time.Time) (err error) {
+	known := false
+	for _, name := range stateNames() {
+		known = known || string(o.filter.State) == name
+	}
+	if !known && o.filter.State != "" {
+		return usagef("--state retry_wait", "events list: unknown state %q: %s are known", o.filter.State, strings.Join(stateNames(), ", "))
+	}
+	if o.filter.Unrouted && (o.filter.State != "" || o.filter.Destination != "") {
+		return usagef("leave --unrouted out", "events list: a delivery without forwards is in no state and goes to no destination")
+	}
+	if o.filter.Limit < 0 {
+		return usagef("--limit 50", "events list: the limit is negative")
+	}
+	if o.filter.Since, err = parseMoment("--since", o.since, now); err != nil {
+		return err
+	}
+	o.filter.Until, err = parseMoment("--until", o.until, now)
+	return err
+}
+
+// parseMoment reads an age or an RFC 3339 time; empty is the zero time.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if age, err := parseDuration(text); err == nil {
+		return now.Add(-age), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, usagef(flag+" 2h", "%s %q is neither an age such as 2h nor a time such as 2026-12-01T00:00:00Z", flag, text)
+	}
+	return at, nil
+}
+
+// next is the command that goes on behind the cursor.
+func (o listOptions) next(cursor string) string {
+	words := []string{"hooklatch", "events", "list"}
+	add := func(flag, value string) {
+		if value != "" {
+			words = append(words, flag, shellQuote(value))
+		}
+	}
+	add("-c", o.which.config)
+	add("--source", o.filter.Source)
+	add("--tenant", o.filter.Tenant)
+	add("--type", o.filter.EventType)
+	add("--state", string(o.filter.State))
+	add("--destination", o.filter.Destination)
+	if o.filter.Unrouted {
+		words = append(words, "--unrouted")
+	}
+	if !o.filter.Since.IsZero() {
+		add("--since", o.filter.Since.UTC().Format(time.RFC3339))
+	}
+	if o.filter.Limit != 50 {
+		add("--limit", fmt.Sprint(o.filter.Limit))
+	}
+	if o.json {
+		words = append(words, "--json")
+	}
+	add("--after", cursor)
+	return strings.Join(words, " ")
+}
+
+func forwardStates(forwards []inbox.Forward) string {
+	if len(forwards) == 0 {
+		return "none"
+	}
+	var states []string
+	for _, f := range forwards {
+		states = append(states, f.Destination+" "+string(f.State))
+	}
+	return strings.Join(states, ", ")
+}
+
+// deliveryLine is the JSON of a delivery.
+type deliveryLine struct {
+	V              int           `json:"v"`
+	Cursor         string        `json:"cursor"`
+	Tenant         string        `json:"tenant"`
+	Source         string        `json:"source"`
+	DeliveryID     string        `json:"delivery_id"`
+	ReceivedAt     time.Time     `json:"received_at"`
+	RequestID      string        `json:"request_id,omitempty"`
+	Peer           string        `json:"peer,omitempty"`
+	Scheme         string        `json:"scheme,omitempty"`
+	KeyID          string        `json:"key_id,omitempty"`
+	BodyHash       string        `json:"body_hash"`
+	BodySize       int           `json:"body_size"`
+	EventID        string        `json:"event_id,omitempty"`
+	EventType      string        `json:"event_type,omitempty"`
+	ResourceType   string        `json:"resource_type,omitempty"`
+	ResourceID     string        `json:"resource_id,omitempty"`
+	Revision       *int64        `json:"revision,omitempty"`
+	Deleted        bool          `json:"deleted,omitempty"`
+	MetaError      string        `json:"meta_error,omitempty"`
+	ConfigRevision int64         `json:"config_revision,omitempty"`
+	Forwards       []forwardLine `json:"forwards"`
+}
+
+// forwardLine is the JSON of a forward.
+type forwardLine struct {
+	Destination   string        `json:"destination"`
+	State         inbox.State   `json:"state"`
+	Attempts      int           `json:"attempts"`
+	NextAttemptAt *time.Time    `json:"next_attempt_at,omitempty"`
+	ExpiresAt     *time.Time    `json:"expires_at,omitempty"`
+	LeaseUntil    *time.Time    `json:"lease_until,omitempty"`
+	BlockedReason string        `json:"blocked_reason,omitempty"`
+	SettledAt     *time.Time    `json:"settled_at,omitempty"`
+	Ledger        []attemptLine `json:"ledger,omitempty"`
+}
+
+func describeDelivery(d *inbox.Delivery, forwards []inbox.Forward) deliveryLine {
+	line := deliveryLine{
+		V: 1, Cursor: d.Cursor(), Tenant: d.Tenant, Source: d.Source, DeliveryID: d.DeliveryID, ReceivedAt: d.ReceivedAt.UTC(),
+		Peer: d.Peer, Scheme: d.Scheme, KeyID: d.KeyID, BodyHash: hex.EncodeToString(d.BodyHash[:]), BodySize: d.BodySize,
+		EventID: d.EventID, EventType: d.EventType, ResourceType: d.ResourceType, ResourceID: d.ResourceID,
+		Revision: d.Revision, Deleted: d.Deleted, MetaError: d.MetaError, ConfigRevision: d.ConfigRevision,
+		Forwards: []forwardLine{},
+	}
+	if d.RequestID != uuid.Nil {
+		line.RequestID = d.RequestID.String()
+	}
+	for _, f := range forwards {
+		line.Forwards = append(line.Forwards, describeForward(f))
+	}
+	return line
+}
+
+func describeForward(f inbox.Forward) forwardLine {
+	line := forwardLine{Destination: f.Destination, State: f.State, Attempts: f.Attempt, BlockedReason: f.BlockedReason,
+		LeaseUntil: moment(f.LeaseUntil), SettledAt: moment(f.SettledAt)}
+	if open(f) {
+		line.NextAttemptAt, line.ExpiresAt = moment(f.NextAttemptAt), moment(f.ExpiresAt)
+	}
+	return line
+}
+
+// open says whether time alone moves the forward on.
+func open(f inbox.Forward) bool { return f.State == inbox.Pending || f.State == inbox.RetryWait }
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// maxFits bounds how many deliveries are looked at for one id.
+const maxFits = 100
+
+// findOne finds the delivery that an id means. Several are listed, exit code 2.
+func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source string) (inbox.Delivery, error) {
+	fits, err := collect(store.Find(ctx, inbox.Filter{ID: id, Limit: maxFits}))
+	if err != nil {
+		return inbox.Delivery{}, err
+	}
+	var chosen []inbox.Delivery
+	var byDeliveryID []inbox.Delivery
+	for _, d := range fits {
+		if source != "" && d.Source != source {
+			continue
+		}
+		chosen = append(chosen, d)
+		if d.DeliveryID == id {
+			byDeliveryID = append(byDeliveryID, d)
+		}
+	}
+	if len(byDeliveryID) == 1 {
+		chosen = byDeliveryID
+	}
+	switch len(chosen) {
+	case 0:
+		return inbox.Delivery{}, errNoSuch
+	case 1:
+		return chosen[0], nil
+	}
+	terminal := isTerminal(s.err)
+	for _, d := range chosen {
+		fmt.Fprintf(s.err, "%s  %s  tenant %s  source %s  %s\n", d.ReceivedAt.UTC().Format(time.RFC3339),
+			cell(d.DeliveryID, terminal), d.Tenant, d.Source, cell(d.EventType, terminal))
+	}
+	return inbox.Delivery{}, usagef("--source NAME, or one of the delivery ids above", "%s fits %d deliveries", id, len(chosen))
+}
+
+// errNoSuch: the inbox has no delivery of that id.
+var errNoSuch = errors.New("not in the inbox")
+
+func collect(found iter.Seq2[inbox.Delivery, error]) (all []inbox.Delivery, err error) {
+	for d, err := range found {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// sendTimeout bounds one request, answer included.
+const sendTimeout = 30 * time.Second
+
+func sendCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "send",
+		Usage: "send a signed delivery, or a broken one",
+		Description: example("Sign a body and post it. Without --url it goes to the running dev. --break spoils it in\n"+
+			"one way, to see each refusal once:\n\n"+breakHelp()+"\n\n"+
+			"Exit code 0: answered as named here, without --break with 2xx; 1: answered otherwise;\n"+
+			"2: the scheme has no such part; 4: no answer.",
+			"hooklatch send",
+			"hooklatch send --break body",
+			"hooklatch send --url https://hooks.example.com/in/billing --scheme zhisou-v1 --secret-file k1=keys/k1 --body event.json"),
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "url", Usage: "`URL` to post to; the running dev if left out"},
+			&cli.StringFlag{Name: "body", TakesFile: true, Usage: "`FILE` with the body; - is stdin; a small event if left out"},
+			&cli.StringFlag{Name: "id", Usage: "delivery `ID`; a new one if left out"},
+			&cli.StringSliceFlag{Name: "header", Usage: "`'NAME: VALUE'` to add, repeatable"},
+			&cli.StringFlag{Name: "break", Usage: "`KIND` of fault: " + strings.Join(breakNames(), " ")},
+			jsonFlag(),
+		}, schemeFlags()...),
+		Action: func(c *cli.Context) error {
+			if _, err := arguments(c); err != nil {
+				return err
+			}
+			return send(c.Context, s, sendOptions{
+				scheme: readSchemeOptions(c), url: c.String("url"), body: c.String("body"), id: c.String("id"),
+				headers: c.StringSlice("header"), fault: c.String("break"), json: c.Bool("json"),
+			})
+		},
+	}
+}
+
+type sendOptions struct {
+	scheme        schemeOptions
+	url, body, id string
+	headers       []string
+	fault         string
+	json          bool
+}
+
+func send(ctx context.Context, s *stdio, o sendOptions) error {
+	if o.fault != "" && findBreak(o.fault) == nil {
+		return usagef("hooklatch send --help", "send: unknown fault %q: %s are known", o.fault, strings.Join(breakNames(), ", "))
+	}
+	v, target, err := o.receiver(ctx, s)
+	if err != nil {
+		return err
+	}
+	d, err := o.delivery(s, v)
+	if err != nil {
+		return err
+	}
+	d.url = target
+	exchanges, err := d.plan(o.fault)
+	if err != nil {
+		return err
+	}
+	client := newSender()
+	defer client.CloseIdleConnections()
+	asExpected := true
+	for _, x := range exchanges {
+		got, err := x.post(ctx, client)
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Canceled
+			}
+			return fail(exitUnreachable, fmt.Errorf("send: %w", err), "hooklatch dev   in another terminal")
+		}
+		asExpected = asExpected && got.AsExpected
+		if o.json {
+			err = printJSON(s.out, got)
+		} else {
+			err = got.print(s.out, isTerminal(s.out))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !asExpected {
+		return answerNo()
+	}
+	return nil
+}
+
+// receiver finds where to send and how to sign: from the flags, or as the running
+// dev has left it.
+func (o sendOptions) receiver(ctx context.Context, s *stdio) (*verify.Verifier, string, error) {
+	if o.url == "" {
+		if o.scheme.named() {
+			return nil, "", usagef("--url URL", "send: to which URL?")
+		}
+		dev, err := readDevState()
+		if err != nil {
+			return nil, "", err
+		}
+		v, err := dev.verifier()
+		if err != nil {
+			return nil, "", fail(exitConfig, fmt.Errorf("send: %w", err), "")
+		}
+		return v, dev.URL, nil
+	}
+	u, err := url.Parse(o.url)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, "", usagef("--url http://127.0.0.1:8787/in/dev", "send: %q is no http or https URL", o.url)
+	}
+	v, err := o.scheme.verifier(ctx, s)
+	return v, o.url, err
+}
+
+// delivery is what is sent, before it is spoiled.
+type delivery struct {
+	v      *verify.Verifier
+	url    string
+	id     string
+	header http.Header // given, beside those that sign
+	body   []byte
+}
+
+func (o sendOptions) delivery(s *stdio, v *verify.Verifier) (*delivery, error) {
+	d := &delivery{v: v, id: o.id, header: http.Header{}}
+	if d.id == "" {
+		d.id = newDeliveryID()
+	}
+	for _, line := range o.headers {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" {
+			return nil, usagef("--header 'X-Name: value'", "send: header %q has no colon", line)
+		}
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		d.header[name] = append(d.header[name], strings.TrimSpace(value))
+	}
+	if d.header.Get("Content-Type") == "" {
+		d.header.Set("Content-Type", "application/json")
+	}
+	if e := v.Scheme.Recipe().EventType; e != nil {
+		for _, from := range e.From {
+			if name, ok := strings.CutPrefix(from, "header:"); ok && d.header.Get(name) == "" {
+				d.header.Set(name, "hooklatch.test")
+			}
+		}
+	}
+	var err error
+	if o.body != "" {
+		d.body, err = readInput(s, o.body)
+	} else {
+		d.body, err = sampleEvent(d.id)
+	}
+	return d, err
+}
+
+// sampleEvent is a small event that most presets find their id and type in.
+func sampleEvent(id string) ([]byte, error) {
+	event := "evt_" + strings.TrimPrefix(id, "dlv_")
+	return json.Marshal(struct {
+		ID      string `json:"id"`
+		EventID string `json:"event_id"`
+		Type    string `json:"type"`
+		SentAt  string `json:"sent_at"`
+	}{event, event, "hooklatch.test", time.Now().UTC().Format(time.RFC3339)})
+}
+
+// exchange is one request and the answer that is expected.
+type exchange struct {
+	url    string
+	header http.Header
+	body   []byte
+	id     string
+	expect func(status int) bool
+	wanted string // what is expected, for people
+}
+
+// sign makes the exchange of the delivery, rightly signed.
+func (d *delivery) sign(o verify.SignOptions) (*exchange, error) {
+	if o.DeliveryID == "" {
+		o.DeliveryID = d.id
+	}
+	added, err := signRequest(d.v, verify.Request{Method: http.MethodPost, URL: d.url, Header: d.header, Body: d.body}, o)
+	if err != nil {
+		return nil, err
+	}
+	header := d.header.Clone()
+	for name, values := range added {
+		header[name] = values
+	}
+	return &exchange{url: d.url, header: header, body: d.body, id: d.id, expect: is2xx, wanted: "2xx"}, nil
+}
+
+func is2xx(status int) bool { return status >= 200 && status <= 299 }
+
+// sent is the JSON of send: one answer.
+type sent struct {
+	V          int     `json:"v"`
+	Status     int     `json:"status"`
+	Code       string  `json:"code,omitempty"` // of a refusal
+	DeliveryID string  `json:"delivery_id"`
+	Duplicate  bool    `json:"duplicate"`
+	RequestID  string  `json:"request_id,omitempty"`
+	Took       float64 `json:"took_ms"`
+	Wanted     string  `json:"wanted"`
+	AsExpected bool    `json:"as_expected"`
+}
+
+func newSender() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// A receiver that refuses by the headers alone has the time to say so before
+	// the body is sent.
+	transport.ExpectContinueTimeout = 2 * time.Second
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       sendTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (x *exchange) post(ctx context.Context, client *http.Client) (sent, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url, bytes.NewReader(x.body))
+	if err != nil {
+		return sent{}, err
+	}
+	for name, values := range x.header {
+		r.Header[name] = values
+	}
+	if len(x.body) > verify.DefaultMaxBody {
+		r.Header.Set("Expect", "100-continue")
+	}
+	start := time.Now()
+	answer, err := client.Do(r)
+	if err != nil {
+		var e *url.Error
+		if errors.As(err, &e) {
+			err = fmt.Errorf("%s: %w", x.url, e.Err)
+		}
+		return sent{}, err
+	}
+	defer answer.Body.Close()
+	got := sent{V: 1, Status: answer.StatusCode, DeliveryID: x.id, RequestID: answer.Header.Get("X-Request-Id"),
+		Wanted: x.wanted, AsExpected: x.expect(answer.StatusCode)}
+	got.read(answer.Body)
+	got.Took = float64(time.Since(start).Microseconds()) / 1000
+	return got, nil
+}
+
+// read takes what it knows from the answer's body; other servers answer otherwise.
+func (g *sent) read(body io.Reader) {
+	var known struct {
+		Code       string `json:"code"`
+		DeliveryID string `json:"delivery_id"`
+		Duplicate  bool   `json:"duplicate"`
+	}
+	text, err := io.ReadAll(io.LimitReader(body, 64<<10))
+	if err != nil || json.Unmarshal(text, &known) != nil {
+		return
+	}
+	g.Code, g.Duplicate = known.Code, known.Duplicate
+	if known.DeliveryID != "" {
+		g.DeliveryID = known.DeliveryID
+	}
+}
+
+func (g sent) print(w io.Writer, terminal bool) error {
+	what := g.Code
+	switch {
+	case g.Duplicate:
+		what = "duplicate"
+	case is2xx(g.Status):
+		what = "accepted"
+	case what == "":
+		what = http.StatusText(g.Status)
+	}
+	verdict := "as expected"
+	if !g.AsExpected {
+		verdict = "expected " + g.Wanted
+	}
+	_, err := fmt.Fprintf(w, "%d %-24s %s   %.0f ms   %s\n", g.Status, cell(what, terminal), cell(g.DeliveryID, terminal), g.Took, verdict)
+	return err
+}

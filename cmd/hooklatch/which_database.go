@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/inbox"
+)
+
+// whichDatabase is where an inspecting command looks: directly into the database,
+// so that it works while the server is down.
+type whichDatabase struct {
+	config string // empty: none was named
+}
+
+// databaseFlags belong to every command that looks into the database.
+func databaseFlags() []cli.Flag { return []cli.Flag{configFlag(), jsonFlag()} }
+
+func readWhichDatabase(c *cli.Context) whichDatabase {
+	return whichDatabase{config: c.String("config")}
+}
+
+// databaseHelp says in every help page where the database comes from.
+const databaseHelp = "The database is that of -c FILE, else of DATABASE_URL or the PG variables, else of\n" +
+	"hooklatch.yaml in this folder, else that of the running dev."
+
+// url finds the URL of the database and its pooler.
+func (w whichDatabase) url(ctx context.Context) (url, pooler string, err error) {
+	if w.config != "" {
+		return configuredDatabase(ctx, w.config)
+	}
+	if url := os.Getenv("DATABASE_URL"); url != "" {
+		return url, "none", nil
+	}
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+		if os.Getenv(name) != "" {
+			return "", "none", nil // pgx reads them
+		}
+	}
+	if _, err := os.Stat(defaultConfigFile); err == nil {
+		return configuredDatabase(ctx, defaultConfigFile)
+	}
+	if dev, err := readDevState(); err == nil && dev.Database != "" {
+		return dev.Database, "none", nil
+	}
+	return "", "", usagef("-c FILE, or set DATABASE_URL", "which database? No configuration is named, DATABASE_URL is not set, and no dev is running")
+}
+
+// configuredDatabase reads the URL alone: to look at deliveries takes no signing key.
+func configuredDatabase(ctx context.Context, file string) (url, pooler string, err error) {
+	c, err := readConfig(file)
+	if err != nil {
+		return "", "", err
+	}
+	l := newLoader(c)
+	url = l.databaseURL(ctx)
+	if len(l.problems) > 0 {
+		return "", "", problemsFound(file, l.problems)
+	}
+	return url, c.Database.Pooler, nil
+}
+
+// withStore opens the inbox, does something with it and closes it. What do
+// returns of the store's errors gets its exit code.
+func (w whichDatabase) withStore(ctx context.Context, do func(*inbox.Store) error) error {
+	url, pooler, err := w.url(ctx)
+	if err != nil {
+		return err
+	}
+	store, pool, err := openStore(ctx, url, pooler, "command", adminConnections, inbox.Config{})
+	if err != nil {
+		return fail(exitConfig, fmt.Errorf("database: %w", err), "")
+	}
+	defer pool.Close()
+	return storeFailure(ctx, url, do(store))
+}
+
+// storeFailure sorts an error of the store by what can be done about it.
+func storeFailure(ctx context.Context, url string, err error) error {
+	var known *failure
+	var pg *pgconn.PgError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"):
+		return fail(exitUnreachable, errors.New("database: it has no inbox yet"), "hooklatch migrate up")
+	case errors.Is(err, inbox.ErrUnavailable), errors.Is(err, inbox.ErrInternal), errors.Is(err, inbox.ErrBusy):
+		return unreachable(ctx, url, err)
+	}
+	return err
+}
