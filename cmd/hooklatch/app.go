@@ -48,9 +48,13 @@ func (s *stdio) colour(w io.Writer) bool {
 // commands lists the commands in the order of the help page.
 func commands(s *stdio) []*cli.Command {
 	return []*cli.Command{
+		sendCommand(s),
 		signCommand(s),
 		verifyCommand(s),
+		eventsCommand(s),
+		traceCommand(s),
 		configCommand(s),
+		migrateCommand(s),
 		keygenCommand(s),
 		completionCommand(s),
 		versionCommand(s),

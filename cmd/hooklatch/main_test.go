@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,13 +10,26 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(leakChecked{m}, map[string]func(){
 		"hooklatch": main,
 		"exits":     exits,
 	})
+}
+
+// leakChecked fails the tests that leave a goroutine behind.
+type leakChecked struct{ *testing.M }
+
+func (m leakChecked) Run() int {
+	code := m.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // TestScripts runs testdata/*.txtar: the commands as people type them.
@@ -27,13 +41,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			// chop FILE cuts the newline that txtar puts at the end of each file.
-			"chop": func(ts *testscript.TestScript, _ bool, args []string) {
-				for _, file := range args {
-					text := strings.TrimSuffix(ts.ReadFile(file), "\n")
-					ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
-				}
-			},
+			"chop": chop,
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
@@ -41,6 +49,14 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(e.WorkDir+"/run", 0o700)
 		},
 	})
+}
+
+// chop FILE cuts the newline that txtar puts at the end of each file.
+func chop(ts *testscript.TestScript, _ bool, args []string) {
+	for _, file := range args {
+		text := strings.TrimSuffix(ts.ReadFile(file), "\n")
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
 }
 
 // exits runs hooklatch and prints its exit code to stdout's end, since a script

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
+)
+
+// TestDatabaseScripts runs testdata/database/*.txtar, each with a migrated
+// database of its own behind DATABASE_URL. Scripts fill it with these commands:
+//
+//	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
+//	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
+func TestDatabaseScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/database/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			url := inboxtest.URL(t)
+			pool, err := pgxpool.New(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			store, err := inbox.New(pool, inbox.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := filler{t.Context(), store}
+			testscript.Run(t, testscript.Params{
+				Files: []string{script},
+				Setup: func(e *testscript.Env) error {
+					e.Setenv("DATABASE_URL", url)
+					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
+					return os.Mkdir(e.WorkDir+"/run", 0o700)
+				},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "attempt": f.attempt, "chop": chop},
+			})
+		})
+	}
+}
+
+type filler struct {
+	ctx   context.Context
+	store *inbox.Store
+}
+
+func (f filler) accept(ts *testscript.TestScript, neg bool, args []string) {
+	body := []byte(strings.TrimSuffix(ts.ReadFile(args[3]), "\n"))
+	request, err := uuid.NewV7()
+	ts.Check(err)
+	d := inbox.Delivery{Tenant: "acme", Source: args[0], DeliveryID: args[1], EventID: "evt_" + args[1], EventType: args[2],
+		Body: body, BodyHash: sha256.Sum256(body), BodySize: len(body), Method: "POST", RequestID: request, Peer: "192.0.2.1",
+		Header: map[string][]string{"Content-Type": {"application/json"}, "X-Webhook-Signature": {"5ecre7"}, "X-Note": {"a\x1b[2Jb"}},
+		Scheme: "zhisou-v1", KeyID: "k1", ResourceType: "invoice", ResourceID: "42"}
+	for _, destination := range args[4:] {
+		d.Forwards = append(d.Forwards, inbox.NewForward{Destination: destination})
+	}
+	if _, err = f.store.Accept(f.ctx, d); neg != (err != nil) {
+		ts.Fatalf("accept: %v", err)
+	}
+}
+
+func (f filler) attempt(ts *testscript.TestScript, _ bool, args []string) {
+	// An hour ahead, so that a forward that waits for its retry is due.
+	at := time.Now().Add(time.Hour)
+	claimed, err := f.store.Claim(f.ctx, inbox.ClaimRequest{Destination: args[0], Limit: 1, Lease: time.Minute, Now: at})
+	ts.Check(err)
+	if len(claimed) != 1 {
+		ts.Fatalf("attempt: %d forwards claimed", len(claimed))
+	}
+	status, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	outcome := map[string]inbox.Outcome{"accepted": inbox.OutcomeAccepted, "retry": inbox.OutcomeRetry, "blocked": inbox.OutcomeBlocked}[args[1]]
+	s := inbox.Settlement{ForwardID: claimed[0].ID, Token: claimed[0].Token, Attempt: claimed[0].Attempt, Outcome: outcome,
+		Class: args[2][:1] + "xx", Status: status, Answer: []byte(args[3]), Duration: 12 * time.Millisecond, Worker: "w1"}
+	if outcome == inbox.OutcomeRetry {
+		s.Delay = 10 * time.Minute
+	}
+	if outcome == inbox.OutcomeBlocked {
+		s.Reason = "client_error"
+	}
+	ts.Check(f.store.Settle(f.ctx, s))
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+const testSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+// receiver answers as a source of that scheme does, so that send can be seen to
+// cause each answer and to judge it. What it knows of ids is gone with the test.
+func receiver(t *testing.T, scheme string) *httptest.Server {
+	preset, ok := verify.Preset(scheme)
+	if !ok {
+		t.Fatalf("no scheme %s", scheme)
+	}
+	key, err := verify.NewKey("k1", []byte(testSecret), preset.SecretSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := verify.NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &verify.Verifier{Scheme: preset, Keys: keys}
+	var mu sync.Mutex
+	seen := map[string][32]byte{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(status int, code string) {
+			w.WriteHeader(status)
+			json.NewEncoder(w).Encode(map[string]any{"code": code})
+		}
+		if r.ContentLength > verify.DefaultMaxBody {
+			refuse(http.StatusRequestEntityTooLarge, "body_too_large")
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		e, err := v.Verify(verify.Request{Method: r.Method, URL: r.RequestURI, Header: r.Header, Body: body})
+		var refusal *verify.Error
+		if errors.As(err, &refusal) {
+			status := http.StatusUnauthorized
+			if errors.Is(err, verify.ErrMalformed) {
+				status = http.StatusBadRequest
+			}
+			refuse(status, refusal.Reason.Code())
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		hash, there := seen[e.DeliveryID]
+		if there && hash != sha256.Sum256(body) {
+			refuse(http.StatusConflict, "delivery_conflict")
+			return
+		}
+		seen[e.DeliveryID] = sha256.Sum256(body)
+		w.WriteHeader(http.StatusAccepted)
+		json.NewEncoder(w).Encode(map[string]any{"status": "accepted", "delivery_id": e.DeliveryID, "duplicate": there})
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestSendCausesEachAnswer(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(testSecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const noPart = "2 "
+	for scheme, answers := range map[string]map[string]string{
+		"zhisou-v1": {"": "0 202 accepted", "body": "0 401 signature_invalid", "clock": "0 401 timestamp_out_of_window",
+			"key": "0 401 signature_invalid", "sig": "0 401 signature_invalid", "id": "0 400 delivery_id_invalid",
+			"dup": "0 202 accepted 202 duplicate", "conflict": "0 202 accepted 409 delivery_conflict", "big": "0 413 body_too_large"},
+		"stripe": {"": "0 202 accepted", "body": "0 401 signature_invalid", "clock": "0 401 timestamp_out_of_window",
+			"key": noPart, "sig": "0 401 signature_invalid", "id": noPart,
+			"dup": "0 202 accepted 202 duplicate", "conflict": "0 202 accepted 409 delivery_conflict", "big": "0 413 body_too_large"},
+		"github": {"": "0 202 accepted", "body": "0 401 signature_invalid", "clock": noPart, "key": noPart,
+			"sig": "0 401 signature_invalid", "id": noPart, "dup": "0 202 accepted 202 duplicate",
+			"conflict": "0 202 accepted 409 delivery_conflict", "big": "0 413 body_too_large"},
+		"standard-webhooks": {"": "0 202 accepted", "clock": "0 401 timestamp_out_of_window", "sig": "0 401 signature_invalid",
+			"id": "0 400 delivery_id_invalid", "conflict": "0 202 accepted 409 delivery_conflict"},
+	} {
+		server := receiver(t, scheme)
+		for fault, want := range answers {
+			t.Run(scheme+"/"+fault, func(t *testing.T) {
+				args := []string{"send", "--url", server.URL + "/in", "--scheme", scheme, "--secret-file", "k1=" + secret, "--json"}
+				if fault != "" {
+					args = append(args, "--break", fault)
+				}
+				var out, messages bytes.Buffer
+				code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, args)
+				got := fmt.Sprintf("%d ", code) + strings.Join(answersOf(t, out.String()), " ")
+				if got != want {
+					t.Errorf("got %q, want %q\n%s%s", got, want, out.String(), messages.String())
+				}
+				if strings.Contains(out.String()+messages.String(), testSecret) {
+					t.Error("the secret was printed")
+				}
+			})
+		}
+	}
+}
+
+// answersOf reads the lines of send --json as "STATUS CODE".
+func answersOf(t *testing.T, out string) (answers []string) {
+	decoder := json.NewDecoder(strings.NewReader(out))
+	for decoder.More() {
+		var got sent
+		if err := decoder.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		what := got.Code
+		if got.Duplicate {
+			what = "duplicate"
+		} else if what == "" {
+			what = "accepted"
+		}
+		answers = append(answers, fmt.Sprintf("%d %s", got.Status, what))
+	}
+	return answers
+}
+
+func TestSendSaysThatAnAnswerWasNotExpected(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	defer server.Close()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(testSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, messages bytes.Buffer
+	code := run(t.Context(), &stdio{out: &out, err: &messages},
+		[]string{"send", "--url", server.URL, "--scheme", "zhisou-v1", "--secret-file", "k1=" + secret, "--id", "dlv_1"})
+	if code != exitNo || !strings.HasPrefix(out.String(), "307 Temporary Redirect") || !strings.Contains(out.String(), "expected 2xx") {
+		t.Errorf("exit code %d, %q, %q", code, out.String(), messages.String())
+	}
+}
