@@ -126,7 +126,8 @@ END $$`
 
 const existsSQL = `SELECT to_regclass('hooklatch.schema_version') IS NOT NULL`
 
-const appliedSQL = `SELECT version_id, tstamp FROM hooklatch.schema_version WHERE is_applied AND version_id > 0`
+// goose keeps the time without its zone, which is that of the session.
+const appliedSQL = `SELECT version_id, tstamp AT TIME ZONE current_setting('TimeZone') FROM hooklatch.schema_version WHERE is_applied AND version_id > 0`
 
 func appliedAt(ctx context.Context, db *sql.DB) (map[int64]time.Time, error) {
 	var exists bool
