@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// metrics is every metric of the process, in a registry of its own. Labels are
+// names from the configuration or words from a closed set: never an id, an
+// address, or a text that a sender chose.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests, refusals, keyUses         *prometheus.CounterVec
+	duration, bodyBytes, distance       *prometheus.HistogramVec
+	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
+
+	commitDuration, commitRows prometheus.Histogram
+
+	attempts, leaseLost *prometheus.CounterVec
+	attemptDuration     *prometheus.HistogramVec
+
+	clockOffset prometheus.Gauge
+}
+
+var outcomes = []proxy.Outcome{
+	proxy.OutcomeAccepted, proxy.OutcomeDuplicate, proxy.OutcomeConflict, proxy.OutcomeRefused, proxy.OutcomeUnavailable,
+}
+
+// attemptClasses is the closed set of kinds of an attempt's end.
+var attemptClasses = []string{"2xx", "3xx", "4xx", "429", "5xx", "timeout", "network", "unknown", "error"}
+
+func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "hooklatch_" + name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hooklatch_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "hooklatch_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	commit := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "hooklatch_" + name, Help: help, Buckets: buckets})
+	}
+	latency := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+
+		requests: counter("requests_total", "Requests by what became of them.", "source", "outcome"),
+		refusals: counter("refusals_total", "Requests that were not accepted, by the precise reason.", "source", "reason"),
+		keyUses:  counter("key_uses_total", "Requests that a key has verified.", "source", "key_id"),
+		duration: histogram("request_duration_seconds", "Time from the end of a request's header to the answer.", latency, "source"),
+		bodyBytes: histogram("request_body_bytes", "Size of bodies, read or declared.",
+			prometheus.ExponentialBuckets(256, 4, 10), "source"),
+		distance: histogram("timestamp_distance_seconds", "Signed timestamp minus now; below zero is the past.",
+			[]float64{-3600, -900, -300, -120, -60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 120, 300, 900, 3600}, "source"),
+		lastAccepted: gauge("last_accepted_timestamp_seconds", "When the last new delivery was accepted.", "source"),
+		keyNotAfter:  gauge("key_not_after_timestamp_seconds", "When a key ends.", "source", "key_id"),
+		notAfter:     gauge("certificate_not_after_timestamp_seconds", "When a certificate ends.", "domain"),
+
+		commitDuration: commit("commit_duration_seconds", "Time of an accept transaction, from its connection to COMMIT's answer.", latency),
+		commitRows:     commit("commit_batch_rows", "Deliveries in an accept transaction.", prometheus.ExponentialBuckets(1, 2, 9)),
+
+		attempts:        counter("attempts_total", "Attempts by how they ended.", "destination", "class"),
+		leaseLost:       counter("lease_lost_total", "Attempts whose lease was gone when they ended.", "destination"),
+		attemptDuration: histogram("attempt_duration_seconds", "Time of an attempt.", latency, "destination"),
+
+		clockOffset: prometheus.NewGauge(prometheus.GaugeOpts{Name: "hooklatch_database_clock_offset_seconds",
+			Help: "How far the database's clock is ahead of this machine's."}),
+	}
+	v := readVersion()
+	m.registry.MustRegister(
+		m.requests, m.refusals, m.keyUses, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
+			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// configure makes every series that the configuration foresees, so that a rate
+// counts from the first event on, and none is missing because it is zero.
+func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, certificates []tls.Certificate) {
+	for name := range c.Sources {
+		for _, o := range outcomes {
+			m.requests.WithLabelValues(name, string(o))
+		}
+		m.duration.WithLabelValues(name)
+		m.bodyBytes.WithLabelValues(name)
+		if verifiers[name] == nil {
+			continue
+		}
+		if verifiers[name].Scheme.HasTimestamp() {
+			m.distance.WithLabelValues(name)
+		}
+		for _, k := range verifiers[name].Keys.Keys() {
+			m.keyUses.WithLabelValues(name, k.ID)
+			if !k.NotAfter.IsZero() {
+				m.keyNotAfter.WithLabelValues(name, k.ID).Set(unixSeconds(k.NotAfter))
+			}
+		}
+	}
+	for name := range c.Destinations {
+		for _, class := range attemptClasses {
+			m.attempts.WithLabelValues(name, class)
+		}
+		m.leaseLost.WithLabelValues(name)
+		m.attemptDuration.WithLabelValues(name)
+	}
+	for _, cert := range certificates {
+		for _, domain := range cert.Leaf.DNSNames {
+			m.notAfter.WithLabelValues(domain).Set(unixSeconds(cert.Leaf.NotAfter))
+		}
+	}
+}
+
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+// request counts one request.
+func (m *metrics) request(r *proxy.Result) {
+	m.requests.WithLabelValues(r.Source, string(r.Outcome)).Inc()
+	m.duration.WithLabelValues(r.Source).Observe(r.Duration.Seconds())
+	if r.Source == "" {
+		m.refusals.WithLabelValues("", r.Reason).Inc()
+		return
+	}
+	m.bodyBytes.WithLabelValues(r.Source).Observe(float64(r.BodyBytes))
+	if r.Distance != 0 {
+		m.distance.WithLabelValues(r.Source).Observe(r.Distance.Seconds())
+	}
+	switch r.Outcome {
+	case proxy.OutcomeRefused, proxy.OutcomeUnavailable:
+		m.refusals.WithLabelValues(r.Source, r.Reason).Inc()
+		return
+	case proxy.OutcomeAccepted:
+		m.lastAccepted.WithLabelValues(r.Source).Set(unixSeconds(time.Now()))
+	}
+	m.keyUses.WithLabelValues(r.Source, r.KeyID).Inc()
+}
+
+// batch counts one accept transaction.
+func (m *metrics) batch(rows int, took time.Duration) {
+	m.commitDuration.Observe(took.Seconds())
+	m.commitRows.Observe(float64(rows))
+}
+
+// attempt counts one attempt.
+func (m *metrics) attempt(r *consumer.AttemptResult) {
+	destination, class := r.Forward.Destination, r.Settlement.Class
+	if !slices.Contains(attemptClasses, class) {
+		class = "error"
+	}
+	m.attempts.WithLabelValues(destination, class).Inc()
+	m.attemptDuration.WithLabelValues(destination).Observe(r.Settlement.Duration.Seconds())
+	if r.LeaseLost {
+		m.leaseLost.WithLabelValues(destination).Inc()
+	}
+}
+
+// openStates are the states whose forwards are counted: the others only grow.
+var openStates = []inbox.State{inbox.Pending, inbox.RetryWait, inbox.Held, inbox.Blocked}
+
+const (
+	statsPatience = 2 * time.Second
+	statsAge      = 5 * time.Second
+)
+
+// backlog is the collector of what waits in the database. However often it is
+// asked, it looks every few seconds. While it cannot look, it says nothing.
+type backlog struct {
+	stats func(context.Context) ([]inbox.DestinationStats, error)
+	log   *slog.Logger
+
+	forwards, oldest, paused *prometheus.Desc
+
+	mu   sync.Mutex
+	at   time.Time
+	last []inbox.DestinationStats
+}
+
+func newBacklog(l *slog.Logger, stats func(context.Context) ([]inbox.DestinationStats, error)) *backlog {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("hooklatch_"+name, help, labels, nil)
+	}
+	return &backlog{
+		stats: stats, log: l,
+		forwards: desc("forwards", "Forwards in an open state.", "destination", "state"),
+		oldest:   desc("oldest_due_age_seconds", "How long the oldest due forward has waited, never tried or to be tried again.", "destination", "kind"),
+		paused:   desc("destination_paused", "1 while the destination is paused.", "destination"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
+	ch <- b.forwards
+	ch <- b.oldest
+	ch <- b.paused
+}
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for _, d := range b.look() {
+		for _, state := range openStates {
+			gauge(b.forwards, float64(d.Open[state]), d.Destination, string(state))
+		}
+		gauge(b.oldest, d.OldestNew.Seconds(), d.Destination, "new")
+		gauge(b.oldest, d.OldestRetry.Seconds(), d.Destination, "retry")
+		paused := 0.0
+		if d.Paused {
+			paused = 1
+		}
+		gauge(b.paused, paused, d.Destination)
+	}
+}
+
+func (b *backlog) look() []inbox.DestinationStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.at) < statsAge {
+		return b.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
+	defer cancel()
+	last, err := b.stats(ctx)
+	if err != nil {
+		b.log.Warn("metrics of the backlog are missing", "error", err)
+	}
+	// A failure counts as a look, so that scrapes do not queue up behind it.
+	b.at, b.last = time.Now(), last
+	return last
+}

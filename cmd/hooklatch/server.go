@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+)
+
+// server is one process that receives, forwards, or both: what serve and dev have
+// in common. It is run once.
+type server struct {
+	cfg     *config
+	secrets *secrets
+	log     *slog.Logger
+
+	receives, forwards bool
+	throwaway          bool // the database is: missing durability is a warning
+
+	// What dev adds; nil does nothing.
+	onRequest func(*proxy.Result)
+	onAttempt func(*consumer.AttemptResult)
+	wrap      func(http.Handler) http.Handler
+	onReady   func()
+
+	metrics *metrics
+	health  *health
+	pools   []*pgxpool.Pool
+	look    *inbox.Store // for everything but the two paths
+
+	proxy      *proxy.Proxy
+	public     *http.Server
+	admin      *http.Server
+	listeners  listeners
+	consumers  map[string]*consumer.Consumer
+	forwarders []*consumer.Forwarder
+	revision   int64
+
+	running sync.WaitGroup // all but the consumers
+	failed  chan error     // of a listener
+}
+
+// listeners are bound before the database is touched, so that a second process on
+// the same address changes nothing there.
+type listeners struct {
+	https, http net.Listener // nil: none
+	admin       net.Listener
+}
+
+func bindListeners(ctx context.Context, c listenConfig, receives bool) (ls listeners, err error) {
+	defer func() {
+		if err != nil {
+			ls.close()
+		}
+	}()
+	if ls.admin, err = listen(ctx, "listen.admin", c.Admin); err != nil || !receives {
+		return ls, err
+	}
+	if c.HTTPS != "" {
+		if ls.https, err = listen(ctx, "listen.https", c.HTTPS); err != nil {
+			return ls, err
+		}
+	}
+	if c.HTTP != "" {
+		ls.http, err = listen(ctx, "listen.http", c.HTTP)
+	}
+	return ls, err
+}
+
+func (ls listeners) close() {
+	for _, l := range []net.Listener{ls.admin, ls.https, ls.http} {
+		if l != nil {
+			l.Close() // a second time where its server has closed it
+		}
+	}
+}
+
+func addressOf(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
+
+// run serves on ls until ctx is done, and then stops as the configuration says.
+// It returns nil after a complete stop, also when that began before the server
+// was ready.
+func (s *server) run(ctx context.Context, ls listeners) error {
+	s.listeners = ls
+	s.failed = make(chan error, 3)
+	s.metrics = newMetrics()
+	s.metrics.configure(s.cfg, s.secrets.Verifiers, s.secrets.Certificates)
+	s.health = &health{log: s.log, offset: func(d time.Duration) { s.metrics.clockOffset.Set(d.Seconds()) }}
+
+	// From the first moment on: a start-up probe asks whether the process lives
+	// while the schema is being migrated.
+	s.admin = newAdmin(s.log, s.health, s.metrics.registry)
+	s.serve("listen.admin", func() error { return s.admin.Serve(limitListener(ls.admin, adminListenerMax)) })
+	if err := s.open(ctx); err != nil {
+		s.close()
+		if ctx.Err() != nil {
+			s.log.Info("stopped before it was ready")
+			return nil
+		}
+		return err
+	}
+	if s.receives {
+		s.public = proxy.NewServer(s.handler())
+		s.public.ErrorLog = httpErrors(s.log, "public")
+		s.public.TLSConfig = newTLS(s.secrets.Certificates)
+		if ls.https != nil {
+			s.serve("listen.https", func() error { return s.public.ServeTLS(ls.https, "", "") })
+		}
+		if ls.http != nil {
+			s.serve("listen.http", func() error { return s.public.Serve(ls.http) })
+		}
+	}
+	// Neither ends with ctx: the stop has an order of its own.
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	s.running.Go(func() { s.health.Run(watching) })
+	working, rest := context.WithCancel(context.WithoutCancel(ctx))
+	drained := s.work(working)
+	s.health.start()
+	s.logReady()
+	if s.onReady != nil {
+		s.onReady()
+	}
+
+	var failure error
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping")
+	case failure = <-s.failed:
+		s.log.Error("stopping: a listener failed", "error", failure)
+	}
+	rest()
+	if err := s.stop(drained, unwatch); err != nil {
+		return err
+	}
+	s.log.Info("stopped")
+	return failure
+}
+
+// serve runs a listener. Where it ends by itself, the whole server does.
+func (s *server) serve(name string, serve func() error) {
+	s.running.Go(func() {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("%s: %w", name, err)
+		}
+	})
+}
+
+// close ends what outlives the two paths, and waits for it.
+func (s *server) close() {
+	for _, f := range s.forwarders {
+		f.Close()
+	}
+	for _, p := range s.pools {
+		p.Close()
+	}
+	s.admin.Close()
+	s.running.Wait()
+	s.listeners.close()
+}
+
+// open brings the database to where the server can run on it, and makes what
+// runs on it.
+func (s *server) open(ctx context.Context) error {
+	url, pooler := s.secrets.DatabaseURL, s.cfg.Database.Pooler
+	look, pool, err := openStore(ctx, url, pooler, "admin", adminConnections, inbox.Config{})
+	if err != nil {
+		return unreachable(ctx, url, err)
+	}
+	s.pools, s.look = append(s.pools, pool), look
+	if err := prepareDatabase(ctx, s.log, pool, look, url, s.cfg.Database.Migrate, s.throwaway); err != nil {
+		return err
+	}
+	s.health.ready = look.Ready
+	s.health.schema = func(ctx context.Context) error { return checkSchema(ctx, pool) }
+	s.metrics.registry.MustRegister(newBacklog(s.log, look.Stats))
+
+	hash, masked, err := s.cfg.revision()
+	if err != nil {
+		return err
+	}
+	if s.revision, err = look.SaveConfig(ctx, hash, masked); err != nil {
+		return unreachable(ctx, url, err)
+	}
+	if err := look.SaveDestinations(ctx, s.revision, s.cfg.destinations()); err != nil {
+		return unreachable(ctx, url, err)
+	}
+	if err := s.remember(ctx); err != nil {
+		return unreachable(ctx, url, err)
+	}
+	if s.forwards {
+		if err := s.openConsumers(ctx); err != nil {
+			return err
+		}
+	}
+	if s.receives {
+		return s.openProxy(ctx)
+	}
+	return nil
+}
+
+// remember reads when each source was last heard of, so that a restart does not
+// make a silent one look new.
+func (s *server) remember(ctx context.Context) error {
+	for name := range s.cfg.Sources {
+		for d, err := range s.look.Find(ctx, inbox.Filter{Source: name, Limit: 1}) {
+			if err != nil {
+				return err
+			}
+			s.metrics.lastAccepted.WithLabelValues(name).Set(unixSeconds(d.ReceivedAt))
+		}
+	}
+	return nil
+}
+
+func (s *server) openConsumers(ctx context.Context) error {
+	url := s.secrets.DatabaseURL
+	store, pool, err := openStore(ctx, url, s.cfg.Database.Pooler, "consumer", consumerConnections(len(s.cfg.Destinations)), inbox.Config{})
+	if err != nil {
+		return unreachable(ctx, url, err)
+	}
+	s.pools = append(s.pools, pool)
+	host, _ := os.Hostname() // only a name for people
+	s.consumers = map[string]*consumer.Consumer{}
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Destinations)) {
+		f, err := consumer.NewForwarder(s.cfg.forwarderConfig(name))
+		if err != nil {
+			return fail(exitConfig, fmt.Errorf("destination %s: %w", name, err), "")
+		}
+		s.forwarders = append(s.forwarders, f)
+		cfg := s.cfg.consumerConfig(name)
+		cfg.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		cfg.ConfigRevision = s.revision
+		cfg.OnError = func(err error) { s.log.Warn("consumer", "destination", name, "error", err) }
+		cfg.OnAttempt = func(ctx context.Context, r consumer.AttemptResult) {
+			s.metrics.attempt(&r)
+			logAttempt(ctx, s.log, &r)
+			if s.onAttempt != nil {
+				s.onAttempt(&r)
+			}
+		}
+		if s.consumers[name], err = consumer.New(store, f, cfg); err != nil {
+			return fail(exitConfig, fmt.Errorf("destination %s: %w", name, err), "")
+		}
+	}
+	return nil
+}
+
+func (s *server) openProxy(ctx context.Context) error {
+	url := s.secrets.DatabaseURL
+	store, pool, err := openStore(ctx, url, s.cfg.Database.Pooler, "accept", acceptConnections, inbox.Config{
+		OnBatch: s.metrics.batch,
+		OnForwards: func(destination string) {
+			if c := s.consumers[destination]; c != nil { // nil: another process forwards
+				c.Wake()
+			}
+		},
+	})
+	if err != nil {
+		return unreachable(ctx, url, err)
+	}
+	s.pools = append(s.pools, pool)
+	cfg := s.cfg.proxyConfig(s.secrets.Verifiers)
+	cfg.ConfigRevision = s.revision
+	cfg.OnResult = s.result
+	if s.proxy, err = proxy.New(store, cfg); err != nil {
+		return fail(exitConfig, err, "hooklatch config check")
+	}
+	return nil
+}
+
+// result is told of each request.
+func (s *server) result(ctx context.Context, r proxy.Result) {
+	s.metrics.request(&r)
+	switch {
+	case r.Code == "store_full":
+		s.health.filled()
+	case r.Outcome == proxy.OutcomeAccepted:
+		s.health.committed()
+	}
+	logRequest(ctx, s.log, &r)
+	if s.onRequest != nil {
+		s.onRequest(&r)
+	}
+}
+
+// handler is the proxy. Once a stop has begun each answer ends its connection:
+// net/http's own way would close idle ones at once, on which the next request
+// may be coming in.
+func (s *server) handler() http.Handler {
+	var h http.Handler = s.proxy
+	if s.wrap != nil {
+		h = s.wrap(h)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.health.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// work runs the consumers until ctx is done. What it returns is closed, after an
+// error if there was one, when they have drained.
+func (s *server) work(ctx context.Context) <-chan error {
+	drained := make(chan error, len(s.consumers))
+	var working sync.WaitGroup
+	for _, c := range s.consumers {
+		working.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				drained <- err
+			}
+		})
+	}
+	go func() {
+		working.Wait()
+		close(drained)
+	}()
+	return drained
+}
+
+func (s *server) logReady() {
+	a := attributes{}
+	a.text("version", readVersion().Version)
+	a.text("config", s.cfg.file)
+	a.add(slog.Int64("config_revision", s.revision))
+	a.text("https", addressOf(s.listeners.https))
+	a.text("http", addressOf(s.listeners.http))
+	a.text("admin", addressOf(s.listeners.admin))
+	if s.receives {
+		a.add(slog.Int("sources", len(s.cfg.Sources)))
+	}
+	a.add(slog.Int("destinations", len(s.consumers)))
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "ready", a...)
+}
