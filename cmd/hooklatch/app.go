@@ -48,6 +48,7 @@ func (s *stdio) colour(w io.Writer) bool {
 // commands lists the commands in the order of the help page.
 func commands(s *stdio) []*cli.Command {
 	return []*cli.Command{
+		serveCommand(s),
 		sendCommand(s),
 		signCommand(s),
 		verifyCommand(s),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/migrations"
 	"github.com/hooklatch/hooklatch/proxy"
 )
 
@@ -189,7 +190,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.health.ready = look.Ready
-	s.health.schema = func(ctx context.Context) error { return checkSchema(ctx, pool) }
+	s.health.schema = func(ctx context.Context) error { return migrations.Check(ctx, pool) }
 	s.metrics.registry.MustRegister(newBacklog(s.log, look.Stats))
 
 	hash, masked, err := s.cfg.revision()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -175,29 +176,19 @@ func prepareSchema(ctx context.Context, l *slog.Logger, pool *pgxpool.Pool, url,
 			return unreachable(ctx, url, err)
 		}
 	}
-	if err := checkSchema(ctx, pool); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	err := migrations.Check(ctx, pool)
+	var misfit *migrations.VersionError
+	if errors.As(err, &misfit) {
+		try := ""
+		if misfit.Schema < misfit.Binary {
+			try = "database.migrate: auto   migrates at each start"
 		}
-		return fail(exitUnreachable, fmt.Errorf("database: %w", err), "hooklatch migrate up, or database.migrate: auto")
+		return fail(exitUnreachable, fmt.Errorf("database: %w", err), try)
+	}
+	if err != nil {
+		return unreachable(ctx, url, err)
 	}
 	return nil
-}
-
-// checkSchema says whether this program can work with the database's schema.
-func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	states, err := migrations.Status(ctx, conn.Conn().Config().ConnString()) // TODO migrations.Check
-	for _, st := range states {
-		if st.AppliedAt.IsZero() {
-			return fmt.Errorf("schema is older than this program: migration %s is missing", st.Name)
-		}
-	}
-	return err
 }
 
 // serverVersion is what the server calls itself, for people.
