@@ -29,7 +29,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("schema is version %d and serves binaries of version %d and newer, this one is of version %d: run a newer hooklatch", e.Schema, e.Serves, e.Binary)
 }
 
-const versionSQL = `SELECT max(version_id), coalesce(obj_description('hooklatch.schema_version'::regclass, 'pg_class'), '')
+const versionSQL = `SELECT coalesce(max(version_id), 0), coalesce(obj_description('hooklatch.schema_version'::regclass, 'pg_class'), '')
 	FROM hooklatch.schema_version WHERE is_applied`
 
 // Check returns nil when this binary works with the schema of db, and a
