@@ -74,7 +74,10 @@ func (p *fieldPlace) read(r *Request) (string, bool, error) {
 		if kind == jsonOther {
 			return "", false, errNotScalar
 		}
-		return value, kind != jsonAbsent && kind != jsonNull, nil
+		if kind == jsonNull {
+			return "", false, nil
+		}
+		return value, kind != jsonAbsent, nil
 	case placeForm:
 		return formValue(string(r.Body), p.name)
 	case placeQuery:
