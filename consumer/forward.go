@@ -144,6 +144,10 @@ func (w *Forwarder) Handle(ctx context.Context, f Forward) error {
 	defer resp.Body.Close()
 
 	f.Report.Status = resp.StatusCode
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the bare connection: a read of that obeys no context.
+		return &AttemptError{Class: "network", Err: errors.New("answered 101, which was not asked for")}
+	}
 	// The status has decided; an answer that breaks off later changes nothing.
 	f.Report.Answer, _ = io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, readAnswer-keptAnswer))
@@ -184,10 +188,8 @@ func (w *Forwarder) judge(resp *http.Response) error {
 		if to, err := resp.Location(); err == nil {
 			failed.Err = fmt.Errorf("answered %d, a redirect to %s that is not followed", status, to.Host)
 		}
-	case status >= 400:
+	default:
 		failed.Permanent = true
-	default: // 101: no answer to what was sent
-		failed.Class = "network"
 	}
 	return failed
 }
