@@ -17,6 +17,7 @@ var mayImport = map[string][]string{
 	"migrations":      {"github.com/pressly/goose/v3", "github.com/jackc/pgx/v5"},
 	"inbox":           {"github.com/jackc/pgx/v5", "github.com/google/uuid"},
 	"inbox/devdb":     {},
+	"cmd/bench":       {"inbox/devdb", "migrations", "verify"},
 	"inbox/inboxtest": {"migrations", "inbox/devdb", "github.com/jackc/pgx/v5", "github.com/peterldowns/pgtestdb"},
 	"consumer":        {"inbox", "github.com/jackc/pgx/v5", "golang.org/x/time/rate"},
 	"proxy":           {"verify", "inbox", "github.com/google/uuid", "golang.org/x/time/rate"},

@@ -281,7 +281,7 @@ func (s *server) openProxy(ctx context.Context) error {
 	cfg := s.cfg.proxyConfig(s.secrets.Verifiers)
 	cfg.ConfigRevision = s.revision
 	cfg.OnResult = s.result
-	if s.proxy, err = proxy.New(store, cfg); err != nil {
+	if s.proxy, err = proxy.New(acceptInto(store), cfg); err != nil {
 		return fail(exitConfig, err, "hooklatch config check")
 	}
 	return nil

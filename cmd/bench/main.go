@@ -1,0 +1,210 @@
+// Command bench measures how many signed requests hooklatch accepts, beside
+// references taken in the same run on the same Postgres:
+//
+//	serve      hooklatch serve, a process of its own: verify, commit, 202
+//	no-store   the same binary built with the tag nostore: everything but storing
+//	pgbench    the same rows inserted as one transaction for each event, without
+//	           HTTP and signatures, at the same number of clients
+//
+// Postgres runs with its default durability in a throwaway folder. The contenders
+// take turns, round by round, so that a machine whose speed drifts is unjust to
+// none; printed are medians, the spread, processor time by process, and ratios.
+// Where the spread of a figure exceeds 25 % the machine was too noisy to quote it.
+//
+// Load, server and database share one machine: only the ratios mean something
+// elsewhere.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox/devdb"
+	"github.com/hooklatch/hooklatch/migrations"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+type options struct {
+	connections []int
+	rounds      int
+	round       time.Duration
+	bodySize    int
+	out         string
+}
+
+func main() {
+	var o options
+	var connections string
+	flag.StringVar(&connections, "connections", "1,8,64,256", "numbers of connections, by commas")
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each contender at each number of connections")
+	flag.DurationVar(&o.round, "round", 4*time.Second, "length of a round, whole seconds")
+	flag.IntVar(&o.bodySize, "body", 1536, "size of the JSON body in bytes")
+	flag.StringVar(&o.out, "o", "", "also write the results to this file, as JSON")
+	flag.Parse()
+	for c := range strings.SplitSeq(connections, ",") {
+		n, err := strconv.Atoi(c)
+		if err != nil || n < 1 {
+			fmt.Fprintf(os.Stderr, "bench: -connections %q: numbers by commas, as in 1,8,64\n", connections)
+			os.Exit(2)
+		}
+		o.connections = append(o.connections, n)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	dir, err := os.MkdirTemp("", "hooklatch-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	pg, err := devdb.Start(ctx, devdb.Config{Settings: map[string]string{"max_connections": "400"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pg.Stop()) }()
+	url := pg.URL("postgres")
+	if _, err := migrations.Up(ctx, url); err != nil {
+		return err
+	}
+	contenders, closeAll, err := prepare(ctx, o, dir, url, filepath.Join(pg.Binaries().Dir, "pgbench"))
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+
+	sync, err := syncTime(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s, bodies of %d bytes, %d rounds of %v, median fsync %v\n\n", pg.Binaries(), o.bodySize, o.rounds, o.round, sync.Round(time.Microsecond))
+	report := report{Body: o.bodySize, SyncNS: sync, Rounds: o.rounds, RoundNS: o.round}
+	for _, n := range o.connections {
+		results := make([]series, len(contenders))
+		for round := range o.rounds {
+			for i, c := range contenders {
+				s, err := c.run(ctx, n)
+				if err != nil {
+					return fmt.Errorf("%s at %d connections: %w", c.name, n, err)
+				}
+				results[i].Name = c.name
+				results[i].Samples = append(results[i].Samples, s)
+				fmt.Printf("  %3d connections, round %d  %-9s %8.0f/s  p50 %v  p99 %v\n", n, round+1, c.name, s.PerSecond,
+					s.P50.Round(10*time.Microsecond), s.P99.Round(10*time.Microsecond))
+			}
+		}
+		report.Levels = append(report.Levels, level{Connections: n, Series: results})
+	}
+	report.print(os.Stdout)
+	return report.write(o.out)
+}
+
+// contender is one line of the comparison.
+type contender struct {
+	name string
+	run  func(ctx context.Context, connections int) (sample, error)
+}
+
+// prepare starts the servers and gives each contender its way to run a round.
+func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string) (_ []contender, closeAll func(), err error) {
+	var servers []*server
+	closeAll = func() {
+		for _, s := range servers {
+			s.stop()
+		}
+	}
+	defer func() {
+		if err != nil {
+			closeAll()
+		}
+	}()
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	text := hex.EncodeToString(secret)
+	l, err := newLoad(text, o.bodySize)
+	if err != nil {
+		return nil, closeAll, err
+	}
+	var contenders []contender
+	for _, v := range []struct{ name, tags string }{{"serve", ""}, {"no-store", "nostore"}} {
+		binary, err := build(ctx, dir, v.name, v.tags)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		s, err := startServer(ctx, binary, dir, url, text)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		servers = append(servers, s)
+		contenders = append(contenders, contender{v.name, func(_ context.Context, n int) (sample, error) { return l.round(s, n, o.round) }})
+	}
+	head, err := l.sign(1)
+	if err != nil {
+		return nil, closeAll, err
+	}
+	pgb, err := newPgbench(pgbenchBinary, url, dir, head[0], l.body, sha256.Sum256(l.body))
+	if err != nil {
+		return nil, closeAll, err
+	}
+	contenders = append(contenders, contender{"pgbench", func(ctx context.Context, n int) (sample, error) {
+		before := cpuNow(0)
+		s, err := pgb.run(ctx, n, o.round)
+		s.CPU.Postgres = cpuNow(0).sub(before).Postgres
+		return s, err
+	}})
+	return contenders, closeAll, nil
+}
+
+// newLoad signs as sender with key k1. The body is JSON that does not compress
+// to nothing.
+func newLoad(secret string, size int) (*load, error) {
+	scheme, _ := verify.Preset("zhisou-v1")
+	key, err := verify.NewKey("k1", []byte(secret), scheme.SecretSpec())
+	if err != nil {
+		return nil, err
+	}
+	keys, err := verify.NewKeySet(key)
+	if err != nil {
+		return nil, err
+	}
+	noise := make([]byte, size)
+	rand.Read(noise)
+	body := `{"id":"evt_1","type":"invoice.paid","data":"` + hex.EncodeToString(noise)
+	body = body[:max(size-len(`"}`), len(`{"id":"evt_1","type":"invoice.paid","data":"`))] + `"}`
+	return &load{signer: &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: 1 << 20}, path: "/in/bench", body: []byte(body)}, nil
+}
+
+// round signs ahead what the round could need at most, and runs it.
+func (l *load) round(s *server, connections int, d time.Duration) (sample, error) {
+	const fastest = 80_000 // requests per second, more than any server here answers
+	heads, err := l.sign(int(fastest * d.Seconds()))
+	if err != nil {
+		return sample{}, err
+	}
+	before := cpuNow(s.cmd.Process.Pid)
+	result, err := l.run(s.addr, connections, heads, d)
+	if err != nil {
+		return sample{}, fmt.Errorf("%w\n%s", err, s.log)
+	}
+	result.CPU = cpuNow(s.cmd.Process.Pid).sub(before)
+	if ok := result.Statuses[202]; ok != result.Requests {
+		return sample{}, fmt.Errorf("only %d of %d requests were accepted: %v", ok, result.Requests, result.Statuses)
+	}
+	return result, nil
+}
