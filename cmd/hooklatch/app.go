@@ -49,6 +49,7 @@ func (s *stdio) colour(w io.Writer) bool {
 func commands(s *stdio) []*cli.Command {
 	return []*cli.Command{
 		serveCommand(s),
+		devCommand(s),
 		sendCommand(s),
 		signCommand(s),
 		verifyCommand(s),

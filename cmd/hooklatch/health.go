@@ -106,7 +106,7 @@ func (h *health) announce() {
 		return
 	}
 	if ok {
-		h.log.Info("ready again")
+		h.log.Warn("ready again")
 		return
 	}
 	for _, c := range checks {

@@ -31,9 +31,8 @@ type server struct {
 	receives, forwards bool
 	throwaway          bool // the database is: missing durability is a warning
 
-	// What dev adds; nil does nothing.
-	onRequest func(*proxy.Result)
-	onAttempt func(*consumer.AttemptResult)
+	onRequest func(*proxy.Result)           // takes the place of the log line; nil: none does
+	onAttempt func(*consumer.AttemptResult) // the same
 	wrap      func(http.Handler) http.Handler
 	onReady   func()
 
@@ -252,9 +251,10 @@ func (s *server) openConsumers(ctx context.Context) error {
 		cfg.OnError = func(err error) { s.log.Warn("consumer", "destination", name, "error", err) }
 		cfg.OnAttempt = func(ctx context.Context, r consumer.AttemptResult) {
 			s.metrics.attempt(&r)
-			logAttempt(ctx, s.log, &r)
 			if s.onAttempt != nil {
 				s.onAttempt(&r)
+			} else {
+				logAttempt(ctx, s.log, &r)
 			}
 		}
 		if s.consumers[name], err = consumer.New(store, f, cfg); err != nil {
@@ -296,9 +296,10 @@ func (s *server) result(ctx context.Context, r proxy.Result) {
 	case r.Outcome == proxy.OutcomeAccepted:
 		s.health.committed()
 	}
-	logRequest(ctx, s.log, &r)
 	if s.onRequest != nil {
 		s.onRequest(&r)
+	} else {
+		logRequest(ctx, s.log, &r)
 	}
 }
 

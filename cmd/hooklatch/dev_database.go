@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox/devdb"
+	"github.com/hooklatch/hooklatch/migrations"
+)
+
+// database finds a Postgres for dev, or starts one, and migrates it.
+func (d *devRun) database(ctx context.Context) (stop func(), err error) {
+	begun := time.Now()
+	stop = func() {}
+	if d.url = os.Getenv("DATABASE_URL"); d.url != "" && d.o.keep == "" {
+		if err := refuseOthersData(ctx, d.url); err != nil {
+			return nil, err
+		}
+		d.data = "Data stays in the database of DATABASE_URL"
+		d.events.step(begun, "postgres", "%s, from DATABASE_URL", databaseAddress(d.url))
+	} else {
+		server, err := devdb.Start(ctx, devdb.Config{Dir: d.o.keep})
+		if errors.Is(err, devdb.ErrNoPostgres) {
+			return nil, fail(exitUnreachable, err, "one of these, or DATABASE_URL for a Postgres that runs elsewhere")
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, fail(exitUnreachable, err, "")
+		}
+		stop = func() {
+			if err := server.Stop(); err != nil {
+				d.events.trouble("stop of Postgres", err)
+			}
+		}
+		d.url = server.URL("postgres")
+		what := "throwaway"
+		d.data = "Data thrown away (keep it: --keep ./dev-data)"
+		if d.o.keep != "" {
+			what = "kept in " + d.o.keep
+			d.data = "Data kept in " + d.o.keep
+		}
+		d.events.step(begun, "postgres", "%s from %s, %s, unix socket", server.Binaries().Version, server.Binaries().Dir, what)
+	}
+	begun = time.Now()
+	applied, err := migrations.Up(ctx, d.url)
+	if err != nil {
+		stop()
+		return nil, unreachable(ctx, d.url, err)
+	}
+	d.events.step(begun, "migrations", "%s", appliedText(len(applied)))
+	return stop, nil
+}
+
+func appliedText(n int) string {
+	if n == 0 {
+		return "up to date"
+	}
+	return fmt.Sprintf("%d applied", n)
+}
