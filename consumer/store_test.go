@@ -353,11 +353,11 @@ func TestTwoProcessesShareABacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 1000
-	accept(t, store, numbered(n)...)
 	var app recorder
 	w := newForwarder(t, newApp(t, app.answering(func(http.ResponseWriter, *http.Request) {})), 0)
 	_, first, stopFirst := started(t, store, w, Config{Worker: "one"})
 	_, second, stopSecond := started(t, other, w, Config{Worker: "two"})
+	accept(t, store, numbered(n)...)
 	shares := map[string]int{}
 	for range n {
 		select {

@@ -180,11 +180,11 @@ func (tx lossyTx) Commit(ctx context.Context) error {
 }
 
 func TestNewTxDemands(t *testing.T) {
-	store, pool := newStore(t)
+	var store *inbox.Store
 	if _, err := NewTx(store, TxHandlerFunc(pay), TxConfig{Config: Config{Destination: "app"}}); err == nil {
-		t.Error("no DB was taken")
+		t.Error("was taken without DB")
 	}
-	if _, err := NewTx(store, TxHandlerFunc(pay), TxConfig{DB: pool}); err == nil {
-		t.Error("no Destination was taken")
+	if _, err := NewTx(store, TxHandlerFunc(pay), TxConfig{DB: lossyDB{}}); err == nil {
+		t.Error("was taken without Destination")
 	}
 }
