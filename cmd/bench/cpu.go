@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,9 +22,9 @@ func (c cpuSplit) sub(d cpuSplit) cpuSplit {
 	return cpuSplit{c.Client - d.Client, c.Server - d.Server, c.Postgres - d.Postgres}
 }
 
-// cpuNow sums up the time that this process, the server and everything named
-// postgres have used. Postgres' finished sessions are in their parent's sum.
-func cpuNow(server int) cpuSplit {
+// cpuNow sums up the time that this process, the server, and the postmaster with
+// its children have used. Sessions that have ended are in the postmaster's sum.
+func cpuNow(server, postmaster int) cpuSplit {
 	var c cpuSplit
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -31,40 +32,57 @@ func cpuNow(server int) cpuSplit {
 		if err != nil {
 			continue // gone in between
 		}
-		pid, name, seconds, ok := parseStat(string(stat))
+		pid, parent, seconds, ok := parseStat(string(stat))
 		switch {
 		case !ok:
 		case pid == os.Getpid():
 			c.Client += seconds
 		case pid == server:
 			c.Server += seconds
-		case name == "postgres":
+		case pid == postmaster, parent == postmaster:
 			c.Postgres += seconds
 		}
 	}
 	return c
 }
 
-// parseStat reads pid, name and user + system time, also of reaped children,
+// parseStat reads pid, parent and user + system time, also of reaped children,
 // from proc(5); a tick is 10 ms.
-func parseStat(stat string) (pid int, name string, seconds float64, ok bool) {
+func parseStat(stat string) (pid, parent int, seconds float64, ok bool) {
 	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || end < 0 {
-		return 0, "", 0, false
+		return 0, 0, 0, false
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(stat[:open]))
 	fields := strings.Fields(stat[end+1:])
 	if err != nil || len(fields) < 15 {
-		return 0, "", 0, false
+		return 0, 0, 0, false
+	}
+	if parent, err = strconv.Atoi(fields[1]); err != nil {
+		return 0, 0, 0, false
 	}
 	for _, f := range fields[11:15] {
 		ticks, err := strconv.ParseFloat(f, 64)
 		if err != nil {
-			return 0, "", 0, false
+			return 0, 0, 0, false
 		}
 		seconds += ticks / 100
 	}
-	return pid, stat[open+1 : end], seconds, true
+	return pid, parent, seconds, true
+}
+
+// postmasterIn reads the process id from the lock file beside the socket.
+func postmasterIn(socketDir string) (int, error) {
+	locks, err := filepath.Glob(filepath.Join(socketDir, ".s.PGSQL.*.lock"))
+	if err != nil || len(locks) != 1 {
+		return 0, fmt.Errorf("no socket of Postgres in %s: %w", socketDir, err)
+	}
+	text, err := os.ReadFile(locks[0])
+	if err != nil {
+		return 0, err
+	}
+	pid, _, _ := strings.Cut(string(text), "\n")
+	return strconv.Atoi(pid)
 }
 
 // syncTime is the median time of a small write with fsync in dir: what a commit

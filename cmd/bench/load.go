@@ -35,6 +35,8 @@ type load struct {
 	signer *verify.Verifier
 	path   string
 	body   []byte
+
+	postmaster int // whose processor time is counted
 }
 
 // sign makes the heads of n requests ahead of time, so that signing costs the

@@ -83,7 +83,11 @@ func run(ctx context.Context, o options) (err error) {
 	if _, err := migrations.Up(ctx, url); err != nil {
 		return err
 	}
-	contenders, closeAll, err := prepare(ctx, o, dir, url, filepath.Join(pg.Binaries().Dir, "pgbench"))
+	postmaster, err := postmasterIn(pg.Socket())
+	if err != nil {
+		return err
+	}
+	contenders, closeAll, err := prepare(ctx, o, dir, url, filepath.Join(pg.Binaries().Dir, "pgbench"), postmaster)
 	if err != nil {
 		return err
 	}
@@ -122,7 +126,7 @@ type contender struct {
 }
 
 // prepare starts the servers and gives each contender its way to run a round.
-func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string) (_ []contender, closeAll func(), err error) {
+func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string, postmaster int) (_ []contender, closeAll func(), err error) {
 	var servers []*server
 	closeAll = func() {
 		for _, s := range servers {
@@ -141,6 +145,7 @@ func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string) (_ 
 	if err != nil {
 		return nil, closeAll, err
 	}
+	l.postmaster = postmaster
 	var contenders []contender
 	for _, v := range []struct{ name, tags string }{{"serve", ""}, {"no-store", "nostore"}} {
 		binary, err := build(ctx, dir, v.name, v.tags)
@@ -163,9 +168,9 @@ func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string) (_ 
 		return nil, closeAll, err
 	}
 	contenders = append(contenders, contender{"pgbench", func(ctx context.Context, n int) (sample, error) {
-		before := cpuNow(0)
+		before := cpuNow(0, l.postmaster)
 		s, err := pgb.run(ctx, n, o.round)
-		s.CPU.Postgres = cpuNow(0).sub(before).Postgres
+		s.CPU.Postgres = cpuNow(0, l.postmaster).sub(before).Postgres
 		return s, err
 	}})
 	return contenders, closeAll, nil
@@ -197,12 +202,12 @@ func (l *load) round(s *server, connections int, d time.Duration) (sample, error
 	if err != nil {
 		return sample{}, err
 	}
-	before := cpuNow(s.cmd.Process.Pid)
+	before := cpuNow(s.cmd.Process.Pid, l.postmaster)
 	result, err := l.run(s.addr, connections, heads, d)
 	if err != nil {
 		return sample{}, fmt.Errorf("%w\n%s", err, s.log)
 	}
-	result.CPU = cpuNow(s.cmd.Process.Pid).sub(before)
+	result.CPU = cpuNow(s.cmd.Process.Pid, l.postmaster).sub(before)
 	if ok := result.Statuses[202]; ok != result.Requests {
 		return sample{}, fmt.Errorf("only %d of %d requests were accepted: %v", ok, result.Requests, result.Statuses)
 	}
