@@ -234,45 +234,47 @@ func parseConfig(file string, text []byte, now time.Time) (*config, error) {
 	return c, nil
 }
 
-// fill sets the values that were left out.
+// fill sets the values that were left out. A value that was given stays, also 0.
 func (c *config) fill() {
-	setDefault(&c.Listen.Admin, "127.0.0.1:9470")
-	if c.TLS.Mode == "" && c.Listen.HTTPS == "" {
-		c.TLS.Mode = "off"
+	setDefault(c, "listen.admin", &c.Listen.Admin, "127.0.0.1:9470")
+	if c.Listen.HTTPS == "" {
+		setDefault(c, "tls.mode", &c.TLS.Mode, "off")
 	}
 	if c.Database.URL.isZero() {
 		c.Database.URL = secretRef{Env: "DATABASE_URL"}
 	}
-	setDefault(&c.Database.Migrate, "check")
-	setDefault(&c.Database.Pooler, "none")
-	setDefault(&c.Defaults.MaxBody, 256<<10)
-	for _, s := range c.Sources {
-		setDefault(&s.MaxBody, c.Defaults.MaxBody)
-		setDefault(&s.Tolerance, c.Defaults.Tolerance)
-		setDefault(&s.Ordering, "none")
-		setDefault(&s.OnConflict, "reject")
+	setDefault(c, "database.migrate", &c.Database.Migrate, "check")
+	setDefault(c, "database.pooler", &c.Database.Pooler, "none")
+	setDefault(c, "defaults.max_body", &c.Defaults.MaxBody, 256<<10)
+	for name, s := range c.Sources {
+		at := "sources." + name
+		setDefault(c, at+".max_body", &s.MaxBody, c.Defaults.MaxBody)
+		setDefault(c, at+".tolerance", &s.Tolerance, c.Defaults.Tolerance)
+		setDefault(c, at+".ordering", &s.Ordering, "none")
+		setDefault(c, at+".on_conflict", &s.OnConflict, "reject")
 	}
-	for _, d := range c.Destinations {
-		setDefault(&d.Timeout, duration(10*time.Second))
-		setDefault(&d.Concurrency, 16)
-		setDefault(&d.Retry.Base, duration(time.Second))
-		setDefault(&d.Retry.Cap, duration(15*time.Minute))
-		setDefault(&d.Retry.MaxAttempts, 12)
-		setDefault(&d.Retry.Deadline, duration(24*time.Hour))
+	for name, d := range c.Destinations {
+		at := "destinations." + name
+		setDefault(c, at+".timeout", &d.Timeout, duration(10*time.Second))
+		setDefault(c, at+".concurrency", &d.Concurrency, 16)
+		setDefault(c, at+".retry.base", &d.Retry.Base, duration(time.Second))
+		setDefault(c, at+".retry.cap", &d.Retry.Cap, duration(15*time.Minute))
+		setDefault(c, at+".retry.max_attempts", &d.Retry.MaxAttempts, 12)
+		setDefault(c, at+".retry.deadline", &d.Retry.Deadline, duration(24*time.Hour))
 	}
-	setDefault(&c.Limits.InFlight, 256)
-	setDefault(&c.Limits.BodyBytes, 64<<20)
-	setDefault(&c.Stop.LameDuck, duration(5*time.Second))
-	setDefault(&c.Stop.Shutdown, duration(20*time.Second))
-	setDefault(&c.Stop.Attempts, duration(25*time.Second))
-	setDefault(&c.Stop.Total, duration(45*time.Second))
-	setDefault(&c.Log.Level, "info")
-	setDefault(&c.Log.Format, "json")
+	setDefault(c, "limits.in_flight", &c.Limits.InFlight, 256)
+	setDefault(c, "limits.body_bytes", &c.Limits.BodyBytes, 64<<20)
+	setDefault(c, "stop.lame_duck", &c.Stop.LameDuck, duration(5*time.Second))
+	setDefault(c, "stop.shutdown", &c.Stop.Shutdown, duration(20*time.Second))
+	setDefault(c, "stop.attempts", &c.Stop.Attempts, duration(25*time.Second))
+	setDefault(c, "stop.total", &c.Stop.Total, duration(45*time.Second))
+	setDefault(c, "log.level", &c.Log.Level, "info")
+	setDefault(c, "log.format", &c.Log.Format, "json")
 }
 
-func setDefault[T comparable](v *T, value T) {
+func setDefault[T comparable](c *config, path string, v *T, value T) {
 	var zero T
-	if *v == zero {
+	if *v == zero && c.at[path] == nil {
 		*v = value
 	}
 }

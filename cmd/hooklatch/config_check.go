@@ -101,7 +101,7 @@ func (ch *checker) listen() {
 	case "acme":
 		ch.problem("tls.mode", "mode acme is not in this version: files and off are")
 	case "":
-		ch.problem("tls", "tls.mode is missing: files or off")
+		ch.problem("listen.https", "tls.mode is missing: files or off")
 	default:
 		ch.oneOf("tls.mode", c.TLS.Mode, "files", "off")
 	}
@@ -263,11 +263,10 @@ func (p positions) near(path string) *token.Token {
 		if t, ok := p[path]; ok {
 			return t
 		}
-		i := strings.LastIndexAny(path, ".[")
-		if i < 0 {
+		if path == "" {
 			return nil
 		}
-		path = path[:i]
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
 }
 
@@ -277,6 +276,14 @@ func (p positions) line(path string) int {
 		return t.Position.Line
 	}
 	return 0
+}
+
+// title names a scheme in a sentence.
+func title(scheme verify.Scheme) string {
+	if scheme.Name() == "" {
+		return "the scheme"
+	}
+	return "scheme " + scheme.Name()
 }
 
 // compile makes a scheme of what the source says.

@@ -134,18 +134,26 @@ func configShow(s *stdio, file string, asJSON bool) error {
 }
 
 func configSchema(s *stdio) error {
-	schema, err := jsonschema.For[config](&jsonschema.ForOptions{TypeSchemas: configTypes()})
+	schema, err := schemaOfConfig()
 	if err != nil {
 		return fmt.Errorf("config schema: %w", err)
 	}
-	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
-	schema.Title = "hooklatch configuration"
 	text, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {
 		return err
 	}
 	_, err = s.out.Write(append(text, '\n'))
 	return err
+}
+
+func schemaOfConfig() (*jsonschema.Schema, error) {
+	schema, err := jsonschema.For[config](&jsonschema.ForOptions{TypeSchemas: configTypes()})
+	if err != nil {
+		return nil, err
+	}
+	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
+	schema.Title = "hooklatch configuration"
+	return schema, nil
 }
 
 // configTypes describes the values that more than one kind of node can stand for.

@@ -62,28 +62,28 @@ func (ch *checker) route(at string, s *sourceConfig) {
 // fit checks what the scheme demands of its source.
 func (ch *checker) fit(at string, s *sourceConfig, scheme verify.Scheme) {
 	if !scheme.HasDeliveryID() && s.Event.ID.IsZero() {
-		ch.problem(at, "scheme %s carries no delivery id: set event.id, such as /id or header:X-Id, to take its place", scheme.Name())
+		ch.problem(at, "%s carries no delivery id: set event.id, such as /id or header:X-Id, to take its place", title(scheme))
 	}
 	u, err := url.Parse(s.PublicURL)
 	switch {
 	case s.PublicURL == "" && scheme.NeedsURL():
-		ch.problem(at, "scheme %s signs the URL: set public_url to the one that the sender knows", scheme.Name())
+		ch.problem(at, "%s signs the URL: set public_url to the one that the sender knows", title(scheme))
 	case s.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		ch.problem(at+".public_url", "public_url must be an http or https URL with a host")
 	}
 	wanted := scheme.Recipe().Params
 	for _, name := range wanted {
 		if s.Params[name] == "" {
-			ch.problem(at, "scheme %s demands params: {%s: …}", scheme.Name(), name)
+			ch.problem(at, "%s demands params: {%s: …}", title(scheme), name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Params)) {
 		if !slices.Contains(wanted, name) {
-			ch.problem(at+".params."+name, "scheme %s has no param %q", scheme.Name(), name)
+			ch.problem(at+".params."+name, "%s has no param %q", title(scheme), name)
 		}
 	}
 	if ch.c.at[at+".tolerance"] != nil && !scheme.HasTimestamp() {
-		ch.warn(at+".tolerance", "scheme %s signs no timestamp: tolerance does not apply", scheme.Name())
+		ch.warn(at+".tolerance", "%s signs no timestamp: tolerance does not apply", title(scheme))
 	}
 	if s.Resource.ID.IsZero() && (!s.Resource.Type.IsZero() || !s.Resource.Revision.IsZero() || !s.Resource.Deleted.IsZero()) {
 		ch.problem(at+".resource", "a resource needs an id")

@@ -40,7 +40,21 @@ type decoder struct {
 }
 
 func (d *decoder) problem(n ast.Node, path, format string, args ...any) {
-	d.problems = append(d.problems, problem{Path: path, Message: fmt.Sprintf(format, args...), token: n.GetToken()})
+	d.problems = append(d.problems, problem{Path: path, Message: fmt.Sprintf(format, args...), token: beginOf(n)})
+}
+
+// beginOf is where a node begins. A block mapping begins with its first key; the
+// parser has the colon behind it.
+func beginOf(n ast.Node) *token.Token {
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		if !m.IsFlowStyle && len(m.Values) > 0 {
+			return m.Values[0].Key.GetToken()
+		}
+	case *ast.MappingValueNode:
+		return m.Key.GetToken()
+	}
+	return n.GetToken()
 }
 
 // document decodes the only document of text into c.
@@ -98,7 +112,9 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string) {
 	if _, null := n.(*ast.NullNode); null {
 		return
 	}
-	d.at[path] = n.GetToken()
+	if d.at[path] == nil {
+		d.at[path] = beginOf(n)
+	}
 	if own, ok := v.Addr().Interface().(nodeDecoder); ok {
 		own.decodeNode(d, n, path)
 		return
@@ -250,6 +266,14 @@ func (d *decoder) merge(n ast.Node, path string) ([]entry, bool) {
 	return d.entries(n, path)
 }
 
+// mark notes the place of a mapping by its name: what is missing in it has no
+// place of its own.
+func (d *decoder) mark(e entry, path string) {
+	if _, mapping := e.value.(ast.MapNode); mapping {
+		d.at[path] = e.at.GetToken()
+	}
+}
+
 func (d *decoder) object(n ast.Node, v reflect.Value, path string) {
 	entries, ok := d.entries(n, path)
 	if !ok {
@@ -272,6 +296,7 @@ func (d *decoder) object(n ast.Node, v reflect.Value, path string) {
 		i, known := fields[e.key]
 		switch {
 		case known:
+			d.mark(e, at)
 			d.decode(e.value, v.Field(i), at)
 		case slices.Contains(later, e.key):
 			d.problem(e.at, at, "%s is not in this version", e.key)
@@ -294,9 +319,11 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 	for _, e := range entries {
 		value := reflect.New(v.Type().Elem()).Elem()
 		at := join(path, e.key)
+		before := len(d.problems)
+		d.mark(e, at)
 		d.decode(e.value, value, at)
 		if value.Kind() == reflect.Pointer && value.IsNil() {
-			if d.at[at] == nil && !slices.ContainsFunc(d.problems, func(p problem) bool { return p.Path == at }) {
+			if len(d.problems) == before {
 				d.problem(e.at, at, "%s is empty", e.key)
 			}
 			continue
@@ -364,8 +391,10 @@ type fieldConfig struct{ verify.Field }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *fieldConfig) UnmarshalText(text []byte) error {
 	var err error
-	f.Field, err = verify.ParseField(string(text))
-	return err
+	if f.Field, err = verify.ParseField(string(text)); err != nil {
+		return fmt.Errorf("%q is no place such as /data/id or header:X-Event-Id", text)
+	}
+	return nil
 }
 
 // MarshalText implements encoding.TextMarshaler.

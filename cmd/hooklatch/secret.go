@@ -37,6 +37,7 @@ const secretTimeout = 5 * time.Second
 func (r secretRef) isZero() bool { return r.File == "" && r.Env == "" && len(r.Exec) == 0 }
 
 func (r *secretRef) decodeNode(d *decoder, n ast.Node, path string) {
+	before := len(d.problems)
 	entries, ok := []entry(nil), false
 	if _, mapping := n.(ast.MapNode); mapping {
 		entries, ok = d.entries(n, path)
@@ -61,6 +62,9 @@ func (r *secretRef) decodeNode(d *decoder, n ast.Node, path string) {
 			d.problem(e.at, at, "unknown field %q: a secret is one of file, env and exec", e.key)
 			return
 		}
+	}
+	if len(d.problems) > before {
+		return
 	}
 	set := 0
 	for _, given := range []bool{r.File != "", r.Env != "", len(r.Exec) > 0} {

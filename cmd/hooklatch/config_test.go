@@ -1,0 +1,305 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+var configNow = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+
+// minimal is a configuration without a fault: 14 lines.
+const minimal = `version: 1
+listen: {http: "127.0.0.1:8080"}
+sources:
+  billing:
+    tenant: acme
+    path: /in/billing
+    scheme: zhisou-v1
+    keys:
+      - {id: k1, secret: {file: keys/k1}}
+    forward: [app]
+destinations:
+  app:
+    url: http://127.0.0.1:3000/webhooks
+    timeout: 10s
+`
+
+func problemsOf(err error) []problem {
+	var found *configProblems
+	if errors.As(err, &found) {
+		return found.problems
+	}
+	return nil
+}
+
+// shortly writes problems as line:column message.
+func shortly(problems []problem) string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, fmt.Sprintf("%d:%d %s", p.Line, p.Column, p.Message))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	for _, test := range []struct {
+		name, old, new string // old is replaced by new in minimal
+		want           string
+	}{
+		{"no fault", "", "", ""},
+		{"misspelled field", "    tenant: acme", "    tenent: acme", `5:5 unknown field "tenent", did you mean tenant?`},
+		{"unknown field", "version: 1", "version: 1\nxyzzy: 2", `2:1 unknown field "xyzzy"`},
+		{"field of a later version", "    forward: [app]", "    forward: [app]\n    expect_every: 1h\n    backfill: {adapter: stripe}", "11:5 expect_every is not in this version\n12:5 backfill is not in this version"},
+		{"top-level field of a later version", "version: 1", "version: 1\nupstream: http://127.0.0.1:3000", "2:1 upstream is not in this version"},
+		{"destination's field of a later version", "timeout: 10s", "timeout: 10s\n    sign: {id: f}\n    breaker: {}", "15:5 sign is not in this version\n16:5 breaker is not in this version"},
+		{"ordering of a later version", "forward: [app]", "forward: [app]\n    ordering: strict", "11:15 ordering strict is not in this version: none is"},
+		{"conflict rule of a later version", "forward: [app]", "forward: [app]\n    on_conflict: accept_first", "11:18 on_conflict accept_first is not in this version: reject is"},
+		{"ACME", "listen:", "tls: {mode: acme}\nlisten:", "2:13 mode acme is not in this version: files and off are"},
+		{"two schemes", "scheme: zhisou-v1", "scheme: [zhisou-v1, github]", "7:13 a list of schemes is not in this version"},
+		{"several at once", "path: /in/billing\n    scheme: zhisou-v1", "pth: /in\n    scheme: zhisou-v1\n    max_body: 3 MiB\n    tolerance: 300", `6:5 unknown field "pth", did you mean path?
+8:15 "3 MiB" is no size such as 262144, 256KiB or 25MiB
+9:16 "300" has no unit: write 300s for seconds (ms, s, m, h, d)`},
+		{"another format", "version: 1", "version: 2", "1:10 version must be 1: this program reads no other format"},
+		{"version missing", "version: 1\n", "", "1:1 version must be 1: this program reads no other format"},
+		{"field twice", "    tenant: acme", "    tenant: acme\n    tenant: other", `6:5 mapping key "tenant" already defined at [5:5]`},
+		{"list in place of a mapping", "destinations:\n  app:", "destinations:\n  app: []\n  b:", "12:8 a list where a mapping belongs"},
+		{"mapping in place of a value", "tenant: acme", "tenant: {a: b}", "5:13 a mapping where a single value belongs"},
+		{"value in place of a list", "forward: [app]", "forward: app", "10:14 a single value where a list belongs"},
+		{"unknown destination", "forward: [app]", "forward: [app, shop]", `10:20 unknown destination "shop": app are configured`},
+		{"unknown destination in an entry", "forward: [app]", "forward: [{to: shop, types: [a]}]", `10:20 unknown destination "shop": app are configured`},
+		{"two sources on one route", "destinations:", "  other:\n    tenant: acme\n    path: /in/billing\n    scheme: github\n    keys: [{id: g, secret: {env: G}}]\n    event: {id: /id}\n    forward: [app]\ndestinations:", "13:11 source billing has this host and path too"},
+		{"tolerance of zero", "forward: [app]", "forward: [app]\n    tolerance: 0s", "11:16 tolerance must be more than 0"},
+		{"default tolerance of zero", "listen:", "defaults: {tolerance: 0s}\nlisten:", "2:23 tolerance must be more than 0"},
+		{"secret in clear text", "secret: {file: keys/k1}", "secret: hunter2hunter2hunter2hunter2", "9:26 a secret does not stand in the file: write {file: F}, {env: NAME} or {exec: [PROGRAM, ARGUMENT]}"},
+		{"two places of a secret", "{file: keys/k1}", "{file: keys/k1, env: K1}", "9:26 a secret is exactly one of file, env and exec"},
+		{"exec as a shell line", "{file: keys/k1}", "{exec: vault get k1}", "9:33 a single value where a list belongs: exec is no shell command, but [PROGRAM, ARGUMENT]"},
+		{"no keys", "    keys:\n      - {id: k1, secret: {file: keys/k1}}\n", "", "4:3 keys are missing: there is no way to skip verification"},
+		{"one key id twice", "- {id: k1, secret: {file: keys/k1}}", "- {id: k1, secret: {file: keys/k1}}\n      - {id: k1, secret: {file: keys/k2}}", "10:14 key k1 stands twice"},
+		{"no key now or later", "{file: keys/k1}", "{file: keys/k1}, not_after: 2026-11-30T00:00:00Z", "9:7 no key is valid now or later: the last one ended 2026-11-30T00:00:00Z"},
+		{"key that is never valid", "{file: keys/k1}", "{file: keys/k1}, not_before: 2027-01-01T00:00:00Z, not_after: 2027-01-01T00:00:00Z", "9:88 key k1 is never valid: not_after does not lie behind not_before"},
+		{"time without a zone", "{file: keys/k1}", "{file: keys/k1}, not_after: 2027-01-01", `9:54 "2027-01-01" is no RFC 3339 time such as 2026-12-31T00:00:00Z`},
+		{"unknown scheme", "scheme: zhisou-v1", "scheme: zhisou-v2", `7:13 no scheme is called "zhisou-v2", did you mean zhisou-v1?`},
+		{"recipe without sense", "scheme: zhisou-v1", "scheme: {algo: hmac-sha257}", `7:5 recipe: algo: unknown value "hmac-sha257"`},
+		{"no delivery id anywhere", "scheme: zhisou-v1", "scheme: {algo: hmac-sha256, template: \"{body}\", signature: {name: X-Sig}}", "4:3 the scheme carries no delivery id: set event.id, such as /id or header:X-Id, to take its place"},
+		{"event id that is no place", "forward: [app]", "forward: [app]\n    event: {id: id}", `11:17 "id" is no place such as /data/id or header:X-Event-Id`},
+		{"relative path", "path: /in/billing", "path: in/billing", "6:11 path must begin with / and hold no ?, # or blank: it is compared as it is"},
+		{"path that no client sends", "path: /in/billing", "path: /in/../billing", "6:11 path must hold no . or .. segment: clients take them out before they send"},
+		{"body larger than all bodies", "forward: [app]", "forward: [app]\n    max_body: 25MiB\nlimits: {body_bytes: 1MiB}", "11:15 max_body 25MiB exceeds limits.body_bytes 1MiB: no such body could ever be taken"},
+		{"body larger than can be", "forward: [app]", "forward: [app]\n    max_body: 26MiB", "11:15 max_body must be 1 to 25MiB"},
+		{"status that is no success", "forward: [app]", "forward: [app]\n    success_status: 301", "11:21 success_status must be 200 to 299"},
+		{"https without certificates", `{http: "127.0.0.1:8080"}`, `{https: ":443"}`, "2:17 tls.mode is missing: files or off"},
+		{"https with tls off", `{http: "127.0.0.1:8080"}`, `{https: ":443"}` + "\ntls: {mode: off}", "2:17 https needs certificates: set tls {mode: files, certificates: [{cert: F, key: F}]}"},
+		{"http beside https", "listen: {", "tls: {mode: files, certificates: [{cert: c, key: k}]}\nlisten: {https: \":443\", ", "3:31 http beside https answers ACME challenges, which are not in this version"},
+		{"address without a port", "127.0.0.1:8080", "localhost", `2:16 "localhost" is no address such as 127.0.0.1:9470 or :443`},
+		{"password in a URL", "http://127.0.0.1:3000", "http://u:hunter2@127.0.0.1:3000", "13:10 a password does not stand in the file"},
+		{"destination that is no URL", "http://127.0.0.1:3000/webhooks", "127.0.0.1:3000", "13:10 url must be an http or https URL with a host"},
+		{"timeout of zero", "timeout: 10s", "timeout: 0s", "14:14 timeout must be more than 0"},
+		{"cap below base", "timeout: 10s", "retry: {base: 1m, cap: 1s}", "14:5 retry.cap 1s is shorter than retry.base 1m"},
+		{"stop that cannot end", "listen:", "stop: {total: 10s}\nlisten:", "2:1 stop.total 10s is shorter than lame_duck and shutdown, or than attempts"},
+		{"empty source", "  billing:\n", "  nothing:\n  billing:\n", "4:3 nothing is empty"},
+		{"second document", "version: 1\n", "version: 1\n---\na: b\n---\n", "3:1 a second document: one file holds one configuration"},
+		{"tabs", "  billing:\n", "\tbilling:\n", "4:1 found character '\t' that cannot start any token"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := strings.Replace(minimal, test.old, test.new, 1)
+			if test.old != "" && text == minimal {
+				t.Fatal("the text to replace is not there")
+			}
+			_, err := parseConfig("hooklatch.yaml", []byte(text), configNow)
+			got := shortly(problemsOf(err))
+			if got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("a secret is shown:\n%v", err)
+			}
+		})
+	}
+}
+
+// The text as it is printed: where, what, three lines around, and a caret.
+func TestConfigurationErrorText(t *testing.T) {
+	text := strings.NewReplacer("tenant: acme", "tenent: acme", "timeout: 10s", "timeout: soon").Replace(minimal)
+	_, err := parseConfig("conf/hooklatch.yaml", []byte(text), configNow)
+	const want = `conf/hooklatch.yaml has 2 problems
+conf/hooklatch.yaml:5:5: unknown field "tenent", did you mean tenant?
+   2 | listen: {http: "127.0.0.1:8080"}
+   3 | sources:
+   4 |   billing:
+>  5 |     tenent: acme
+           ^
+   6 |     path: /in/billing
+   7 |     scheme: zhisou-v1
+   8 |     keys:
+conf/hooklatch.yaml:14:14: "soon" is no duration such as 300s, 15m or 30d
+  11 | destinations:
+  12 |   app:
+  13 |     url: http://127.0.0.1:3000/webhooks
+> 14 |     timeout: soon
+                    ^`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestTooManyActiveKeys(t *testing.T) {
+	keys := func(n int, span func(i int) string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "      - {id: k%d, secret: {file: k%d}%s}\n", i, i, span(i))
+		}
+		return strings.NewReplacer("      - {id: k1, secret: {file: keys/k1}}\n", b.String(), "scheme: zhisou-v1", "scheme: stripe").Replace(minimal)
+	}
+	always := func(int) string { return "" }
+	for _, test := range []struct {
+		name, text, want string
+	}{
+		{"four", keys(4, always), ""},
+		{"five", keys(5, always), "9:7 5 keys are active at once: at most 4 can be, since each is tried"},
+		{"five later", keys(5, func(i int) string { return fmt.Sprintf(", not_before: 2027-01-0%dT00:00:00Z", i+1) }),
+			"9:7 5 keys are active at once from 2027-01-05T00:00:00Z: at most 4 can be, since each is tried"},
+		{"five, one after the other", keys(5, func(i int) string {
+			return fmt.Sprintf(", not_before: 2027-01-0%dT00:00:00Z, not_after: 2027-01-0%dT00:00:00Z", i+1, i+2)
+		}), ""},
+		{"five that the request picks from", strings.Replace(keys(5, always), "stripe", "zhisou-v1", 1), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := parseConfig("f", []byte(test.text), configNow)
+			if got := shortly(problemsOf(err)); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestConfigurationWarnings(t *testing.T) {
+	for _, test := range []struct {
+		name, old, new, want string
+	}{
+		{"none", "", "", ""},
+		{"last key ends soon", "{file: keys/k1}", "{file: keys/k1}, not_after: 2026-12-10T00:00:00Z", "9:7 the last key ends 2026-12-10T00:00:00Z, and none comes after it"},
+		{"no key yet", "{file: keys/k1}", "{file: keys/k1}, not_before: 2026-12-10T00:00:00Z", "9:7 no key is valid now: every delivery is refused until one is"},
+		{"plain HTTP to all", "127.0.0.1:8080", ":8080", "2:16 plain HTTP on an address that others can reach: whoever is on the way can read bodies"},
+		{"private listener to all", "{http:", `{admin: "0.0.0.0:9470", http:`, "2:17 the private listener can be reached from elsewhere, and asks nobody who they are"},
+		{"wide tolerance", "forward: [app]", "forward: [app]\n    tolerance: 1h", "11:16 a tolerance above 15m lets a captured request be sent again for long"},
+		{"nobody gets it", "    forward: [app]\n", "", "4:3 no destination: deliveries are kept, and handed to nobody\n11:3 no source forwards to app"},
+		{"tenants that differ by one letter", "destinations:", "  other:\n    tenant: acmee\n    path: /in/other\n    scheme: zhisou-v1\n    keys: [{id: o, secret: {env: O}}]\n    forward: [app]\ndestinations:", "12:13 tenants acme and acmee differ by one character: are they two?"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := parseConfig("f", []byte(strings.Replace(minimal, test.old, test.new, 1)), configNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := shortly(c.warnings); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAnchorsAndMergedMappings(t *testing.T) {
+	text := strings.Replace(minimal, "    url:", "    <<: &slow {timeout: 20s, concurrency: 3}\n    url:", 1) +
+		"  other:\n    <<: *slow\n    url: http://127.0.0.1:1/\n    concurrency: 4\n"
+	c, err := parseConfig("f", []byte(text), configNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, other := c.Destinations["app"], c.Destinations["other"]
+	if app.Timeout.String() != "10s" || app.Concurrency != 3 || other.Timeout.String() != "20s" || other.Concurrency != 4 {
+		t.Errorf("app %v %d, other %v %d", app.Timeout, app.Concurrency, other.Timeout, other.Concurrency)
+	}
+	for name, text := range map[string]string{
+		"alias before its anchor":  "version: *later\n",
+		"anchor inside itself":     "sources: &a {b: *a}\n",
+		"merge of what is no list": "<<: 3\n",
+	} {
+		if _, err := parseConfig("f", []byte(text), configNow); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestNumbersStayText(t *testing.T) {
+	c, err := parseConfig("f", []byte(strings.Replace(minimal, "id: k1", "id: 0123", 1)), configNow)
+	if err != nil || c.Sources["billing"].Keys[0].ID != "0123" {
+		t.Errorf("id %q, %v", c.Sources["billing"].Keys[0].ID, err)
+	}
+}
+
+// What an editor checks with must take what the program takes.
+func TestTheSchemaFitsTheExample(t *testing.T) {
+	schema, err := schemaOfConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(&jsonschema.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../testdata/config/hooklatch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var value any
+	decodeYAML(t, string(text), &value)
+	if err := resolved.Validate(value); err != nil {
+		t.Errorf("the example: %v", err)
+	}
+	for name, change := range map[string][2]string{
+		"unknown field": {"tenant: acme", "tenent: acme"},
+		"no unit":       {"timeout: 10s", "timeout: 10"},
+		"bare secret":   {"{file: keys/k1}", "hunter2"},
+	} {
+		decodeYAML(t, strings.Replace(minimal, change[0], change[1], 1), &value)
+		if resolved.Validate(value) == nil {
+			t.Errorf("%s: the schema takes it", name)
+		}
+	}
+}
+
+func decodeYAML(t *testing.T, text string, value *any) {
+	t.Helper()
+	*value = nil
+	if err := yaml.Unmarshal([]byte(text), value); err != nil {
+		t.Fatal(err)
+	}
+	// As a JSON document, which is what a schema speaks of.
+	asJSON, err := json.Marshal(*value)
+	if err == nil {
+		err = json.Unmarshal(asJSON, value)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add(minimal)
+	if text, err := os.ReadFile("../../testdata/config/hooklatch.yaml"); err == nil {
+		f.Add(string(text))
+	}
+	for _, text := range []string{"", "a", "- a\n", "a: &a [*a]", "<<: {}\n", "a: !!binary x", "? [a]\n: b", "version: 1\n---\n", "sources: {a: {scheme: {preset: stripe}}}",
+		"sources:\n  a:\n    keys: [{secret: {exec: []}}]\n", "x: |\n  y\n", "{", "a: 'b", "destinations: {a: }"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parseConfig("f", []byte(text), configNow)
+		if err == nil {
+			if _, err := c.masked(); err != nil {
+				t.Errorf("what was read cannot be written: %v", err)
+			}
+			return
+		}
+		if len(problemsOf(err)) == 0 || err.Error() == "" {
+			t.Errorf("an error without a problem: %v", err)
+		}
+	})
+}
