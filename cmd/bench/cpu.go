@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,13 +70,9 @@ func parseStat(stat string) (pid, parent int, seconds float64, ok bool) {
 	return pid, parent, seconds, true
 }
 
-// postmasterIn reads the process id from the lock file beside the socket.
-func postmasterIn(socketDir string) (int, error) {
-	locks, err := filepath.Glob(filepath.Join(socketDir, ".s.PGSQL.*.lock"))
-	if err != nil || len(locks) != 1 {
-		return 0, fmt.Errorf("no socket of Postgres in %s: %w", socketDir, err)
-	}
-	text, err := os.ReadFile(locks[0])
+// postmasterOf reads the process id from the lock file beside the socket.
+func postmasterOf(socket string) (int, error) {
+	text, err := os.ReadFile(socket + ".lock")
 	if err != nil {
 		return 0, err
 	}

@@ -83,7 +83,7 @@ func run(ctx context.Context, o options) (err error) {
 	if _, err := migrations.Up(ctx, url); err != nil {
 		return err
 	}
-	postmaster, err := postmasterIn(pg.Socket())
+	postmaster, err := postmasterOf(pg.Socket())
 	if err != nil {
 		return err
 	}
