@@ -188,12 +188,17 @@ func (x *exchange) reset() {
 	x.reading.shed.Store(false)
 }
 
+// gone says that the sender has closed its side. A read deadline of ours ends the
+// request's context too.
+func (x *exchange) gone() bool {
+	return x.r.Context().Err() != nil && !x.timedOut && !x.reading.shed.Load()
+}
+
 func (x *exchange) report() {
 	if x.p.cfg.OnResult == nil {
 		return
 	}
-	// A read deadline cancels the context too.
-	if x.r.Context().Err() != nil && !x.timedOut && !x.reading.shed.Load() {
+	if x.gone() {
 		x.result.Disconnected = true
 		x.result.Status = StatusDisconnected
 	}

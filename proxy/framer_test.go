@@ -128,8 +128,10 @@ func statusOf(block []byte) string {
 	if s, ok := static[block[0]]; ok {
 		return s
 	}
-	if name := block[0]; name >= 0x08 && name <= 0x0e && block[1]&0x80 != 0 {
-		// A literal under the name :status; its digits are Huffman coded.
+	if name := block[0]; name >= 0x08 && name <= 0x0e && block[1] == 3 {
+		return string(block[2:5])
+	} else if name >= 0x08 && name <= 0x0e && block[1]&0x80 != 0 {
+		// The digits are Huffman coded.
 		return huffmanDigits(block[2 : 2+block[1]&0x7f])
 	}
 	return fmt.Sprintf("unreadable: %x", block)

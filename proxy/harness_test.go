@@ -460,3 +460,8 @@ func (l *pipeListener) dial() net.Conn {
 	l.conns <- server
 	return client
 }
+
+// collect is an OnResult for a proxy that one goroutine uses.
+func collect(results *[]Result) func(context.Context, Result) {
+	return func(_ context.Context, r Result) { *results = append(*results, r) }
+}

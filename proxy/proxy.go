@@ -61,6 +61,7 @@ type Proxy struct {
 	routes   routes
 	budget   *budget
 	buffers  buffers
+	lines    lines
 	draining atomic.Bool
 
 	exchanges sync.Pool // of *exchange
@@ -93,6 +94,7 @@ func New(in Inbox, cfg Config) (*Proxy, error) {
 		routes:  r,
 		budget:  &budget{requests: cfg.InFlight, bytes: cfg.BodyBytes},
 		buffers: newBuffers(),
+		lines:   newLines(),
 	}, nil
 }
 

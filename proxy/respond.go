@@ -208,7 +208,7 @@ func (x *exchange) refuse(err error) {
 	if name := p.header[0]; name != "" && res.Status == p.status {
 		h[name] = []string{p.header[1]}
 	}
-	x.answer(id, res.Status, "application/problem+json; charset=utf-8", errors.Is(err, errShuttingDown))
+	x.answer(id, res.Status, x.p.lines.problem, errors.Is(err, errShuttingDown))
 }
 
 // appendProblem writes the answer's body: fixed texts, numbers, and names that
@@ -283,7 +283,7 @@ func (x *exchange) succeed(deliveryID string, r inbox.Receipt) {
 	x.result.Status = a.status
 	contentType := a.contentType
 	if a.body == nil {
-		contentType = "application/json"
+		contentType = x.p.lines.json
 		b := append(x.out[:0], `{"status":"accepted","delivery_id":`...)
 		b = appendJSON(b, deliveryID)
 		b = append(b, `,"duplicate":`...)
@@ -297,6 +297,19 @@ func (x *exchange) succeed(deliveryID string, r inbox.Receipt) {
 	x.answer(x.result.RequestID.String(), a.status, contentType, false)
 }
 
+// lines are header values that many answers share.
+type lines struct{ json, problem, noStore, noSniff, close []string }
+
+func newLines() lines {
+	return lines{
+		json:    []string{"application/json"},
+		problem: []string{"application/problem+json; charset=utf-8"},
+		noStore: []string{"no-store"},
+		noSniff: []string{"nosniff"},
+		close:   []string{"close"},
+	}
+}
+
 const (
 	// writeTime bounds the writing of an answer to a sender that does not read.
 	writeTime = 5 * time.Second
@@ -307,16 +320,14 @@ const (
 // answer writes x.out. Where the body was not read to its end the connection is
 // closed, and after every chunked request: net/http would take what follows as
 // the next request, also where the sender framed the body in two ways at once.
-func (x *exchange) answer(id string, status int, contentType string, hangUp bool) {
+func (x *exchange) answer(id string, status int, contentType []string, hangUp bool) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
-	h["Cache-Control"] = []string{"no-store"}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Cache-Control"] = x.p.lines.noStore
+	h["X-Content-Type-Options"] = x.p.lines.noSniff
 	if len(x.out) > 0 {
-		h["Content-Type"] = []string{contentType}
+		h["Content-Type"] = contentType
 	}
-	// HTTP/2 resets the stream by itself; there, Connection: close would end the
-	// connection for every other stream.
 	if x.r.ProtoMajor == 1 {
 		control := http.NewResponseController(x.w)
 		now := time.Now()
@@ -325,8 +336,12 @@ func (x *exchange) answer(id string, status int, contentType string, hangUp bool
 			control.SetReadDeadline(now.Add(drainTime))
 		}
 		if !x.consumed || len(x.r.TransferEncoding) > 0 || hangUp {
-			h["Connection"] = []string{"close"}
+			h["Connection"] = x.p.lines.close
 		}
+	} else if x.gone() && tooManyResets(x.r.Context()) {
+		// HTTP/2 resets a refused stream by itself. There, this header ends the
+		// whole connection, once the other streams are done.
+		h["Connection"] = x.p.lines.close
 	}
 	x.answered = true
 	x.w.WriteHeader(status)

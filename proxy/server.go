@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"context"
+	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +27,7 @@ func NewServer(h http.Handler) *http.Server {
 		ReadTimeout:    60 * time.Second,
 		WriteTimeout:   60 * time.Second,
 		IdleTimeout:    60 * time.Second,
+		ConnContext:    countResets,
 		MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          64,
@@ -34,4 +38,21 @@ func NewServer(h http.Handler) *http.Server {
 			WriteByteTimeout:              10 * time.Second,
 		},
 	}
+}
+
+// maxResets is how many requests of one connection the sender may give up before
+// the connection is ended. net/http defends itself against streams that are reset
+// as fast as they are opened only where its handlers are slower than that.
+const maxResets = 30
+
+type resetsKey struct{}
+
+func countResets(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, resetsKey{}, new(atomic.Int64))
+}
+
+// tooManyResets counts a request that was given up.
+func tooManyResets(ctx context.Context) bool {
+	n, ok := ctx.Value(resetsKey{}).(*atomic.Int64)
+	return ok && n.Add(1) > maxResets
 }

@@ -166,7 +166,7 @@ func schemeTolerance(r verify.Recipe) time.Duration {
 type ack struct {
 	status         int
 	body           []byte // nil: the JSON of the package
-	contentType    string
+	contentType    []string
 	refusalStatus  int // 0: as the table says
 	conflictStatus int
 }
@@ -178,7 +178,7 @@ func newAck(s Source, scheme *verify.Ack) (ack, error) {
 	a := ack{
 		status:         cmp.Or(s.SuccessStatus, scheme.SuccessStatus, http.StatusAccepted),
 		body:           s.SuccessBody,
-		contentType:    cmp.Or(s.SuccessType, scheme.SuccessType, "text/plain; charset=utf-8"),
+		contentType:    []string{cmp.Or(s.SuccessType, scheme.SuccessType, "text/plain; charset=utf-8")},
 		refusalStatus:  cmp.Or(s.RefusalStatus, scheme.RefusalStatus),
 		conflictStatus: cmp.Or(s.ConflictStatus, scheme.ConflictStatus),
 	}

@@ -1,0 +1,445 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// fixture is an entry of cases-fixtures.json: a request that went wrong for others.
+type fixture struct {
+	Name, Case, Scheme, Method, Path string
+	Headers                          map[string][]string
+	BodyHex                          string `json:"body_hex"`
+	BodyRepeat                       *struct {
+		PrefixHex string `json:"prefix_hex"`
+		UnitHex   string `json:"unit_hex"`
+		Count     int
+		SuffixHex string `json:"suffix_hex"`
+	} `json:"body_repeat"`
+	BodySHA256 string `json:"body_sha256"`
+	Keys       []struct {
+		ID        string
+		SecretHex string `json:"secret_hex"`
+		NotBefore int64  `json:"not_before"`
+		NotAfter  int64  `json:"not_after"`
+	}
+	Now        int64
+	Expect     int
+	WireHex    string `json:"wire_hex"`
+	WireExpect int    `json:"wire_expect"`
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (f *fixture) body(t testing.TB) []byte {
+	if f.BodyRepeat == nil {
+		return unhex(t, f.BodyHex)
+	}
+	r := f.BodyRepeat
+	return bytes.Join([][]byte{unhex(t, r.PrefixHex), bytes.Repeat(unhex(t, r.UnitHex), r.Count), unhex(t, r.SuffixHex)}, nil)
+}
+
+func (f *fixture) message(t testing.TB) *message {
+	m := &message{method: f.Method, target: f.Path, body: f.body(t)}
+	for name, values := range f.Headers {
+		for _, v := range values {
+			m.header = append(m.header, [2]string{name, v})
+		}
+	}
+	return m
+}
+
+// source is the source of the fixture, with its keys and at its time.
+func (f *fixture) source(t testing.TB) Source {
+	var keys []verify.Key
+	for _, k := range f.Keys {
+		c, err := verify.NewKey(k.ID, []byte(k.SecretHex), verify.SecretSpec{Encoding: "hex"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.NotBefore != 0 {
+			c.NotBefore = time.Unix(k.NotBefore, 0)
+		}
+		if k.NotAfter != 0 {
+			c.NotAfter = time.Unix(k.NotAfter, 0)
+		}
+		keys = append(keys, c)
+	}
+	s := withMetadata(t)
+	s.Path = strings.SplitN(f.Path, "?", 2)[0]
+	s.Verifier = verifier(t, f.Scheme, keys...)
+	s.Verifier.Now = clock(f.Now)
+	if s.Path == "/in/src2" {
+		s.Name, s.Tenant = "src2", "t2"
+	}
+	return s
+}
+
+func fixtures(t testing.TB, number string) (out []*fixture) {
+	t.Helper()
+	text, err := os.ReadFile("../testdata/vectors/cases-fixtures.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct{ Fixtures []*fixture }
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all.Fixtures {
+		if f.Case == number {
+			out = append(out, f)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("no fixtures of case %s", number)
+	}
+	return out
+}
+
+// caseRun is a case on a database of its own.
+type caseRun struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+	on   *setup
+}
+
+func newCase(t *testing.T) *caseRun {
+	t.Parallel()
+	pool := inboxtest.New(t)
+	return &caseRun{t, pool, &setup{inbox: newStore(t, pool)}}
+}
+
+func (c *caseRun) rig(f *fixture) *rig {
+	s := *c.on
+	s.cfg.Sources = []Source{f.source(c.t)}
+	return start(c.t, s)
+}
+
+// send sends a fixture and checks the status, that a refusal leaves no row, and
+// that what is accepted is stored byte for byte.
+func (c *caseRun) send(f *fixture, want int) answer {
+	c.t.Helper()
+	before := c.rows()
+	a := c.rig(f).send(f.message(c.t))
+	c.check(f, a, want, before)
+	return a
+}
+
+func (c *caseRun) sendWire(f *fixture) answer {
+	c.t.Helper()
+	before := c.rows()
+	answers := c.rig(f).all(string(unhex(c.t, f.WireHex)))
+	if len(answers) != 1 {
+		c.t.Fatalf("%s: %d answers on the wire", f.Name, len(answers))
+	}
+	c.check(f, answers[0], f.WireExpect, before)
+	return answers[0]
+}
+
+func (c *caseRun) rows() int {
+	return count(c.t, c.pool, `SELECT (SELECT count(*) FROM hooklatch.inbox) + (SELECT count(*) FROM hooklatch.payload)
+		+ (SELECT count(*) FROM hooklatch.outbox) + (SELECT count(*) FROM hooklatch.conflict)`)
+}
+
+func (c *caseRun) check(f *fixture, a answer, want, before int) {
+	c.t.Helper()
+	if a.status != want {
+		c.t.Fatalf("%s: status %d, want %d: %s", f.Name, a.status, want, a.body)
+	}
+	if want != 202 {
+		if a.problem(c.t); want != 409 && c.rows() != before {
+			c.t.Errorf("%s: a refusal left rows", f.Name)
+		}
+		return
+	}
+	var stored []byte
+	err := c.pool.QueryRow(c.t.Context(), `SELECT p.body FROM hooklatch.payload p JOIN hooklatch.inbox i ON i.id = p.inbox_id
+		WHERE i.delivery_id = $1 AND i.source = $2 AND i.body_hash = $3 AND i.body_size = octet_length(p.body)`,
+		a.receipt(c.t).DeliveryID, f.source(c.t).Name, unhex(c.t, f.BodySHA256)).Scan(&stored)
+	if err != nil || !bytes.Equal(stored, f.body(c.t)) {
+		c.t.Errorf("%s: stored %d bytes, %v", f.Name, len(stored), err)
+	}
+	if n := count(c.t, c.pool, `SELECT count(*) FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = o.inbox_id
+		WHERE i.delivery_id = $1 AND i.source = $2`, a.receipt(c.t).DeliveryID, f.source(c.t).Name); n != 1 {
+		c.t.Errorf("%s: %d forwards", f.Name, n)
+	}
+}
+
+// all runs every fixture of a case in order. wants overrides what a fixture says.
+func (c *caseRun) all(number string, wants map[string]int) {
+	c.t.Helper()
+	for _, f := range fixtures(c.t, number) {
+		if f.WireHex != "" {
+			c.sendWire(f)
+		}
+		want := f.Expect
+		if w, ok := wants[f.Name]; ok {
+			want = w
+		}
+		c.send(f, want)
+	}
+}
+
+func TestCaseA1_NonASCIIBody(t *testing.T)       { newCase(t).all("A1", nil) }
+func TestCaseA2_ParsedAndPrinted(t *testing.T)   { newCase(t).all("A2", nil) }
+func TestCaseA3_TrailingLineEnd(t *testing.T)    { newCase(t).all("A3", nil) }
+func TestCaseA4_CompressedBody(t *testing.T)     { newCase(t).all("A4", nil) }
+func TestCaseA5_ChunkedReadAsEmpty(t *testing.T) { newCase(t).all("A5", nil) }
+func TestCaseA6_EmptyBody(t *testing.T)          { newCase(t).all("A6", nil) }
+func TestCaseA7_BinaryAndMultipart(t *testing.T) { newCase(t).all("A7", nil) }
+func TestCaseA8_UploadCutShort(t *testing.T)     { newCase(t).all("A8", nil) }
+func TestCaseB1_HeaderTwice(t *testing.T)        { newCase(t).all("B1", nil) }
+func TestCaseB2_SeveralSignatures(t *testing.T)  { newCase(t).all("B2", nil) }
+func TestCaseB4_OneSpelling(t *testing.T)        { newCase(t).all("B4", nil) }
+func TestCaseB5_TextOrBase64(t *testing.T)       { newCase(t).all("B5", nil) }
+func TestCaseB7_NoSignature(t *testing.T)        { newCase(t).all("B7", nil) }
+func TestCaseB8_NewlineInSecret(t *testing.T)    { newCase(t).all("B8", nil) }
+func TestCaseC2_Milliseconds(t *testing.T)       { newCase(t).all("C2", nil) }
+func TestCaseC3_EventTime(t *testing.T)          { newCase(t).all("C3", nil) }
+func TestCaseC5_OutsideTheMAC(t *testing.T)      { newCase(t).all("C5", nil) }
+func TestCaseD3_NoIDIsMadeUp(t *testing.T)       { newCase(t).all("D3", nil) }
+func TestCaseD6_Tombstones(t *testing.T)         { newCase(t).all("D6", nil) }
+func TestCaseD7_Revisions(t *testing.T)          { newCase(t).all("D7", nil) }
+func TestCaseE14_NUL(t *testing.T)               { newCase(t).all("E14", nil) }
+func TestCaseE15_InvalidUTF8(t *testing.T)       { newCase(t).all("E15", nil) }
+func TestCaseF3_HopByHopTricks(t *testing.T)     { newCase(t).all("F3", nil) }
+
+// On the wire HTTP strips the blank, so the MAC over it fails.
+func TestCaseC1_OneSidedWindow(t *testing.T) {
+	newCase(t).all("C1", map[string]int{"C1-space": 401})
+}
+
+func TestCaseB3_HeaderNameSpelling(t *testing.T) {
+	c := newCase(t)
+	c.all("B3", nil)
+	c.on.tls = true
+	f := fixtures(t, "B3")[0]
+	c.rig(f).http2(f.message(t), bytes.NewReader(f.body(t))).wants(t, 202, "")
+}
+
+func TestCaseB6_MalformedSignature(t *testing.T) {
+	c := newCase(t)
+	c.all("B6", nil)
+	f := fixtures(t, "B6")[0]
+	answers := c.rig(f).all(f.message(t).set("X-Webhook-Signature", strings.Repeat("a", 1<<20)).wire())
+	if len(answers) != 1 || answers[0].status != 431 {
+		t.Errorf("answers %v", answers)
+	}
+}
+
+func TestCaseB9_Rotation(t *testing.T) {
+	c := newCase(t)
+	for _, f := range fixtures(t, "B9") {
+		a := c.send(f, f.Expect)
+		if f.Expect == 202 && a.receipt(t).Duplicate != (f.Name == "B9-k2-retry") {
+			t.Errorf("%s: %s", f.Name, a.body)
+		}
+	}
+	wantRows(t, c.pool, 1, 0)
+}
+
+func TestCaseB10_KeyChosenByTheRoute(t *testing.T) {
+	c := newCase(t)
+	c.all("B10", nil)
+	if n := count(t, c.pool, "SELECT count(*) FROM hooklatch.inbox WHERE tenant = 't2' AND source = 'src2'"); n != 1 {
+		t.Errorf("%d rows for t2", n)
+	}
+	wantRows(t, c.pool, 1, 0)
+}
+
+func TestCaseB11_Probes(t *testing.T) {
+	in := &recorder{}
+	g := start(t, setup{inbox: in})
+	for _, method := range []string{"GET", "PUT", "OPTIONS"} {
+		a := g.raw((&message{method: method, target: "/in/src1?challenge=abc"}).head())
+		a.wants(t, 405, "method_not_allowed")
+		if a.header.Get("Allow") != "POST" || strings.Contains(string(a.body), "abc") {
+			t.Errorf("%s: %v %s", method, a.header, a.body)
+		}
+	}
+	g.send(&message{method: "POST", target: "/in/src1", body: []byte("{}")}).wants(t, 401, "signature_invalid")
+	if len(in.deliveries()) != 0 {
+		t.Error("a probe reached the inbox")
+	}
+}
+
+func TestCaseD1_OtherBytes(t *testing.T) {
+	c := newCase(t)
+	fs := fixtures(t, "D1")
+	c.send(fs[0], 202)
+	g := c.rig(fs[1])
+	alarms := 0
+	for i := range 50 {
+		a := g.send(fs[1].message(t))
+		a.wants(t, 409, "delivery_conflict")
+		if g.result(i).FirstConflict {
+			alarms++
+		}
+	}
+	if alarms != 1 {
+		t.Errorf("%d alarms", alarms)
+	}
+	c.send(fs[2], 409)
+	if a := c.send(fs[0], 202); !a.receipt(t).Duplicate {
+		t.Error("the first body is new again")
+	}
+	wantRows(t, c.pool, 1, 2)
+}
+
+func TestCaseD2_ConflictsAtOnce(t *testing.T) {
+	c := newCase(t)
+	g := start(t, *c.on)
+	for round := range 50 {
+		for _, bodies := range [][2]string{{"one", "one"}, {"one", "two"}} {
+			id := fmt.Sprintf("dlv_%d_%s", round, bodies[1])
+			answers := atOnce([2]*rig{g, g}, 2, func(i int) *message { return signed(id, bodies[i]) })
+			accepted, fresh := 0, 0
+			for _, a := range answers {
+				if a.status == 202 {
+					accepted++
+					if !a.receipt(t).Duplicate {
+						fresh++
+					}
+					continue
+				}
+				a.wants(t, 409, "delivery_conflict")
+			}
+			if want := map[bool]int{true: 2, false: 1}[bodies[0] == bodies[1]]; accepted != want || fresh != 1 {
+				t.Errorf("%v: %d accepted, %d new", bodies, accepted, fresh)
+			}
+		}
+	}
+}
+
+func TestCaseF1_PathIsNotCleaned(t *testing.T) {
+	in := &recorder{}
+	g := start(t, setup{inbox: in})
+	for _, target := range []string{"//in/src1", "/in//src1", "/in/./src1", "/in/x/../src1", "/in/src1/", "/IN/src1", "/in/src%31", "/in%2Fsrc1"} {
+		a := g.send(signed("dlv_f1", body1).to("POST", target))
+		a.wants(t, 404, "source_unknown")
+		if a.header.Get("Location") != "" {
+			t.Errorf("%s: redirected to %s", target, a.header.Get("Location"))
+		}
+	}
+	if len(in.deliveries()) != 0 {
+		t.Error("another path reached the source")
+	}
+}
+
+func TestCaseF2_QueryIsBytes(t *testing.T) {
+	c := newCase(t)
+	f := fixtures(t, "A1")[0]
+	f.Path = "/in/src1?x=1;y=2&z=%zz&ok=1"
+	c.send(f, 202)
+	var query []byte
+	if err := c.pool.QueryRow(t.Context(), "SELECT raw_query FROM hooklatch.payload").Scan(&query); err != nil || string(query) != "x=1;y=2&z=%zz&ok=1" {
+		t.Errorf("stored %q, %v", query, err)
+	}
+}
+
+func TestCaseF4_TooLarge(t *testing.T) {
+	c := newCase(t)
+	for _, f := range fixtures(t, "F4") {
+		m := f.message(t)
+		c.send(f, f.Expect)
+		g := c.rig(f)
+		g.raw(m.chunked(64<<10)).wants(t, f.Expect, "")
+
+		// A client that writes everything before it reads.
+		conn := g.dial()
+		io.WriteString(conn, m.wire()) // ends early where the server has closed
+		if a := g.read(newReader(conn)); a.status != f.Expect {
+			t.Errorf("%s: status %d after writing all, want %d", f.Name, a.status, f.Expect)
+		}
+		conn.Close()
+
+		c.on.tls = true
+		h2 := c.rig(f)
+		h2.http2(m, bytes.NewReader(m.body)).wants(t, f.Expect, "")
+		h2.http2(m, io.MultiReader(bytes.NewReader(m.body))).wants(t, f.Expect, "") // no declared length
+		c.on.tls = false
+	}
+	wantRows(t, c.pool, 1, 0)
+}
+
+func TestCaseF9_FramingTricks(t *testing.T) {
+	c := newCase(t)
+	f := fixtures(t, "F9")[0]
+	if a := c.sendWire(f); !a.close {
+		t.Error("the connection stays open after two framings")
+	}
+	wantRows(t, c.pool, 1, 0)
+}
+
+// F10, as far as it is the proxy's: requests in flight end with a true answer,
+// later ones on open connections are told to come again.
+func TestCaseF10_Shutdown(t *testing.T) {
+	c := newCase(t)
+	g := start(t, *c.on)
+	lock, err := c.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback(context.Background())
+	g.send(signed("dlv_warm", body1)).wants(t, 202, "")
+	if _, err := lock.Exec(t.Context(), "LOCK TABLE hooklatch.inbox IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	inFlight := g.dial()
+	io.WriteString(inFlight, signed("dlv_open", body1).wire())
+	waitFor(t, "a commit that waits for the lock", func() bool {
+		return count(t, c.pool, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'hooklatch.inbox'::regclass") > 0
+	})
+	g.proxy.Drain()
+	idle := g.dial()
+	io.WriteString(idle, signed("dlv_late", body1).wire())
+	late := g.read(newReader(idle))
+	late.wants(t, 503, "shutting_down")
+	if !late.close {
+		t.Error("the connection stays open")
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	down := make(chan error, 1)
+	go func() { down <- g.server.Config.Shutdown(t.Context()) }()
+	g.read(newReader(inFlight)).wants(t, 202, "")
+	inFlight.Close()
+	if err := <-down; err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	if _, err := net.Dial("tcp", g.addr); err == nil {
+		t.Error("still listening")
+	}
+	wantRows(t, c.pool, 2, 0)
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no sign of %s", what)
+		}
+	}
+}

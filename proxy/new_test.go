@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+func TestNewRefuses(t *testing.T) {
+	recipe := verify.Recipe{Name: "plain", Algo: "hmac-sha256", Template: "{body}", Signature: verify.SignatureRecipe{Name: "X-Sig"}}
+	noID, err := recipe.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(*Source)) Config {
+		s := src1(t)
+		f(&s)
+		return Config{Sources: []Source{s}}
+	}
+	twin := func(f func(*Source)) Config {
+		s := src1(t)
+		f(&s)
+		return Config{Sources: []Source{src1(t), s}}
+	}
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		want string // part of the error
+	}{
+		{"no sources", Config{}, "no sources"},
+		{"no name", change(func(s *Source) { s.Name = "" }), "Name is empty"},
+		{"no tenant", change(func(s *Source) { s.Tenant = "" }), `"src1": Tenant is empty`},
+		{"relative path", change(func(s *Source) { s.Path = "in" }), "does not begin with a slash"},
+		{"path with a query", change(func(s *Source) { s.Path = "/in?a" }), "spelled as on the wire"},
+		{"path that is not encoded", change(func(s *Source) { s.Path = "/in/é" }), "spelled as on the wire"},
+		{"no verifier", change(func(s *Source) { s.Verifier = nil }), "Verifier is missing"},
+		{"zero verifier", change(func(s *Source) { s.Verifier = &verify.Verifier{} }), `"src1": verify`},
+		{"no keys", change(func(s *Source) { s.Verifier.Keys = verify.KeySet{} }), `"src1": verify`},
+		{"tolerance below zero", change(func(s *Source) { s.Verifier.Tolerance = -time.Second }), `"src1": verify`},
+		{"no delivery id anywhere", change(func(s *Source) { s.Verifier.Scheme = noID }), "EventID is missing"},
+		{"cap above the hard one", change(func(s *Source) { s.MaxBody = 26 << 20 }), "MaxBody"},
+		{"cap below zero", change(func(s *Source) { s.MaxBody = -1 }), "MaxBody"},
+		{"cap above the bytes in flight", func() Config { c := change(func(s *Source) { s.MaxBody = 2 << 20 }); c.BodyBytes = 1 << 20; return c }(), "MaxBody"},
+		{"success that is none", change(func(s *Source) { s.SuccessStatus = 302 }), "SuccessStatus 302"},
+		{"refusal as success", change(func(s *Source) { s.RefusalStatus = 200 }), "200 is not between"},
+		{"conflict as gone", change(func(s *Source) { s.ConflictStatus = 410 }), "410"},
+		{"route to nowhere", change(func(s *Source) { s.Forwards = []Route{{}} }), "Destination is empty"},
+		{"empty type", change(func(s *Source) { s.Forwards = []Route{{Destination: "app", Types: []string{""}}} }), "a type is empty"},
+		{"deadline below zero", change(func(s *Source) { s.Forwards = []Route{{Destination: "app", Deadline: -1}} }), "Deadline"},
+		{"host with a port", change(func(s *Source) { s.Host = "a:80" }), "not a plain name"},
+		{"host list with a path", Config{Sources: []Source{src1(t)}, Hosts: []string{"a/b"}}, "Hosts"},
+		{"same name", twin(func(s *Source) { s.Path = "/other" }), "Name stands twice"},
+		{"same host and path", twin(func(s *Source) { s.Name = "b" }), `source "src1" has the same host and path`},
+		{"too many in flight", Config{Sources: []Source{src1(t)}, InFlight: 1 << 20}, "InFlight"},
+		{"too many bytes", Config{Sources: []Source{src1(t)}, BodyBytes: 1 << 40}, "BodyBytes"},
+		{"nothing in flight", Config{Sources: []Source{src1(t)}, InFlight: -1}, "InFlight"},
+	} {
+		if _, err := New(&recorder{}, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, err := New(nil, Config{Sources: []Source{src1(t)}}); err == nil {
+		t.Error("no inbox is taken")
+	}
+	apart := twin(func(s *Source) { s.Name, s.Host = "b", "b.example.com" })
+	if _, err := New(&recorder{}, apart); err != nil {
+		t.Errorf("one path on two hosts: %v", err)
+	}
+}
+
+// The verifier belongs to the caller.
+func TestNewLeavesTheVerifierAlone(t *testing.T) {
+	s := src1(t)
+	s.MaxBody = 5
+	if _, err := New(&recorder{}, Config{Sources: []Source{s}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Verifier.MaxBody != 0 {
+		t.Errorf("MaxBody became %d", s.Verifier.MaxBody)
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	typed := src1(t)
+	typed.EventType = field(t, "/type")
+	typed.Forwards = []Route{
+		{Destination: "shop", Types: []string{"invoice.*", "charge.paid"}, Deadline: time.Hour},
+		{Destination: "audit"},
+		{Destination: "shop", Types: []string{"*.paid"}, Deadline: time.Minute},
+	}
+	none := typed
+	none.Name, none.Path, none.Forwards = "none", "/in/none", []Route{{Destination: "shop", Types: []string{"invoice.*"}}}
+	in := &recorder{}
+	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{typed, none}}})
+	for i, c := range []struct{ path, body, want string }{
+		{"/in/src1", `{"type":"invoice.paid"}`, "shop 1h0m0s, audit 0s"},
+		{"/in/src1", `{"type":"charge.paid"}`, "shop 1h0m0s, audit 0s"},
+		{"/in/src1", `{"type":"order.paid"}`, "audit 0s, shop 1m0s"},
+		{"/in/src1", `{"type":"invoices"}`, "audit 0s"},
+		{"/in/src1", `no type at all`, "audit 0s"},
+		{"/in/none", `{"type":"order.paid"}`, ""}, // stored all the same
+	} {
+		g.send(signed("dlv_route", c.body).to("POST", c.path)).wants(t, 202, "")
+		var got []string
+		for _, f := range in.deliveries()[i].Forwards {
+			got = append(got, f.Destination+" "+f.Deadline.String())
+		}
+		if s := strings.Join(got, ", "); s != c.want {
+			t.Errorf("%s %s: forwards %q, want %q", c.path, c.body, s, c.want)
+		}
+		if r := g.result(i); r.Forwards != len(got) || r.Outcome != OutcomeAccepted {
+			t.Errorf("report %+v", r)
+		}
+	}
+}
+
+// Forwards that do not depend on the type are shared between deliveries.
+func TestForwardsAreNotAppendedTo(t *testing.T) {
+	in := &recorder{}
+	g := start(t, setup{inbox: in})
+	g.send(signed("a", "x")).wants(t, 202, "")
+	first := in.deliveries()[0].Forwards
+	_ = append(first, inbox.NewForward{Destination: "spy"})
+	g.send(signed("b", "x")).wants(t, 202, "")
+	if got := in.deliveries()[1].Forwards; len(got) != 1 || got[0].Destination != "app" {
+		t.Errorf("forwards %v", got)
+	}
+}
+
+func TestIDInTheBodyOfAScheme(t *testing.T) {
+	stripe := func(body string) *message {
+		mac := macOf("whsec_0123456789abcdef0123456789abcdef", "1760000000."+body)
+		return &message{method: "POST", target: "/in/src1", body: []byte(body), header: [][2]string{{"Stripe-Signature", "t=1760000000,v1=" + mac}}}
+	}
+	s := src1(t)
+	s.Verifier = verifier(t, "stripe", key(t, "k1", "whsec_0123456789abcdef0123456789abcdef"))
+	in := &recorder{}
+	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{s}}})
+	for i, c := range []struct{ body, id, eventType string }{
+		{`{"id":"evt_1","type":"invoice.paid"}`, "evt_1", "invoice.paid"},
+		{`{"type":"invoice.paid"}`, "", "invoice.paid"},
+		{`{"id":"a b"}`, "", ""},
+		{`{"id":"snap:1"}`, "", ""},
+		{`no json`, "", ""},
+	} {
+		if c.id == "" {
+			c.id = "body:" + hashOf(c.body)
+		}
+		r := g.send(stripe(c.body)).receipt(t)
+		d := in.deliveries()[i]
+		if r.DeliveryID != c.id || d.DeliveryID != c.id || d.EventType != c.eventType {
+			t.Errorf("%s: delivery id %q, type %q", c.body, d.DeliveryID, d.EventType)
+		}
+		if strings.HasPrefix(c.id, "body:") != (d.MetaError != "") {
+			t.Errorf("%s: meta error %q", c.body, d.MetaError)
+		}
+	}
+}
