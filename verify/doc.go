@@ -1,3 +1,88 @@
 // Package verify says whether these bytes were signed by a key we accept, now.
-// It has no input or output and starts no goroutine.
+//
+// It has no input or output, starts no goroutine, writes no log, and parses a body
+// only where a scheme's signature lies inside it, or once the signature is known
+// to be right.
+//
+//	scheme, _ := verify.Preset("zhisou-v1")
+//	key, err := verify.NewKey("k1", secret, scheme.SecretSpec())
+//	keys, err := verify.NewKeySet(key)
+//	v := &verify.Verifier{Scheme: scheme, Keys: keys}
+//	if err := v.Check(); err != nil { … }        // once, at start
+//	envelope, err := v.Verify(verify.Request{Method: r.Method, URL: r.RequestURI, Header: r.Header, Body: body})
+//
+// # Schemes are data
+//
+// A [Recipe] says where the signature stands, how it is spelled, which text is
+// signed, and where timestamp, delivery id, key id and event type stand. [Preset]
+// returns built-in ones; [ParseRecipe] reads others, or a preset with fields
+// replaced; [Recipe.Compile] refuses nonsense before the first request. Sign and
+// Verify read the same recipe, so what one makes the other takes.
+//
+// # Order of checks
+//
+//  1. Each header that the recipe names is there once, also in its spelling with
+//     underscores. A request without any signature is told so first: it is
+//     unsigned, not malformed.
+//  2. Preconditions (Recipe.Require).
+//  3. The delivery id.
+//  4. The signature: spelling, and length after decoding.
+//  5. The timestamp: grammar, then window.
+//  6. The body is within the cap.
+//  7. The key is looked up and the signature checked over the raw bytes.
+//  8. What the signature covers and nobody needed before: a timestamp in the body,
+//     the delivery id in the body, the event type.
+//
+// [Verifier.CheckHeader] does 1 to 5, so that a server can refuse before it reads
+// a body; [Verifier.Verify] does all. Values in a body are read at step 8, except
+// those that the signature itself needs.
+//
+// # Strictness
+//
+// Header names are compared without case, over any map. A single-valued header
+// that is there twice is refused, equal values too; only a comma list may stand on
+// several lines. An empty value is an absent one. Hex is lower case, base64 is
+// padded, canonical and without line breaks, unless the recipe says otherwise. A
+// signature header has at most 32 candidates (public-key algorithms: 4) and 8 KiB.
+// The timestamp is signed as received and parsed from a copy; no library function
+// sees it before its grammar was checked. Windows look both ways. A delivery id is
+// 1 to 256 characters of ! to ~, narrower by the recipe's pattern.
+//
+// A delivery id in a body that cannot be read although the signature holds becomes
+// "body:" and the body's SHA-256, with Envelope.MetaError set: what was rightly
+// signed is not turned away. The same goes for an event type, which is left out.
+//
+// # Keys
+//
+// A [Key] is accepted from NotBefore, included, to NotAfter, excluded, by our clock
+// at receipt; there is no hidden overlap. With a key id in the request, that key
+// alone is tried. Without one, every active key is, newest first, at most four;
+// if none fits, keys outside their span are tried too, to tell an expired key from
+// a wrong one. All keys are compared with all candidates in constant time and
+// without early exit, and a request with an unknown key id is hashed as any other,
+// so that time says nothing.
+//
+// The reading of a secret is fixed by its [SecretSpec] and never guessed from a
+// prefix. [NewKey] refuses what could never verify, or would differ from what the
+// sender has: blanks at either end, wrong padding, too few bytes. [Secret] prints as
+// [redacted] everywhere.
+//
+// # Errors
+//
+// Every refusal is an [*Error]. Its [Reason] is precise and for logs; [Reason.Code]
+// is what a sender may be told, one code for all failures of keys and signatures.
+// Callers branch with errors.Is on [ErrMalformed], [ErrWindow] and [ErrSignature].
+// An error never holds a secret, a signature or a part of the body.
+//
+// # What is not promised
+//
+// A valid signature says who sent the bytes, not that they are new: a replay inside
+// the window verifies again, and a scheme without a timestamp verifies forever.
+// [Scheme.IDSigned] and [Scheme.BodySigned] say what the signature covers; where the
+// delivery id is not signed, a captured request verifies under another id. The
+// caller keeps delivery ids and refuses repetitions.
+//
+// The zero [Verifier], [Scheme] and [KeySet] refuse everything. There is no setting
+// that switches verification off. Reasons, codes and the JSON form of a recipe are
+// stable; new ones may be added.
 package verify

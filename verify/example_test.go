@@ -1,0 +1,139 @@
+package verify_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// Check what a sender signed with a native scheme.
+func Example() {
+	scheme, _ := verify.Preset("zhisou-v1")
+	key, err := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), scheme.SecretSpec())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	keys, err := verify.NewKeySet(key)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	v := &verify.Verifier{Scheme: scheme, Keys: keys, Now: func() time.Time { return time.Unix(1700000010, 0) }}
+	request := verify.Request{
+		Method: "POST",
+		Header: http.Header{
+			"X-Webhook-Key-Id":      {"k1"},
+			"X-Webhook-Timestamp":   {"1700000000"},
+			"X-Webhook-Delivery-Id": {"dlv_01HZX3-abc"},
+			"X-Webhook-Signature":   {"c6fe2c3ea16769bd91941c3cd9747bbfb2b9cc148b953f6450e3d3aa64e3e56a"},
+		},
+	}
+	envelope, err := v.Verify(request)
+	fmt.Println(envelope.DeliveryID, envelope.KeyID, envelope.Distance, err)
+
+	request.Body = []byte("other bytes")
+	_, err = v.Verify(request)
+	fmt.Println(err)
+	// Output:
+	// dlv_01HZX3-abc k1 -10s <nil>
+	// verify zhisou-v1: signature_mismatch, key "k1"
+}
+
+// What to log and what to answer are two things.
+func ExampleError() {
+	scheme, _ := verify.Preset("github")
+	v := &verify.Verifier{Scheme: scheme}
+	_, err := v.Verify(verify.Request{Header: http.Header{"X-Github-Delivery": {"72d3162e"}}})
+
+	var refusal *verify.Error
+	if errors.As(err, &refusal) {
+		fmt.Println("log:", refusal.Reason)
+		fmt.Println("answer:", refusal.Reason.Code(), errors.Is(err, verify.ErrSignature))
+	}
+	// Output:
+	// log: signature_missing
+	// answer: signature_invalid true
+}
+
+// Sign makes the headers that a sender adds; tests of a receiver use it too.
+func ExampleVerifier_Sign() {
+	scheme, _ := verify.Preset("delivery-timestamp")
+	key, _ := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), scheme.SecretSpec())
+	keys, _ := verify.NewKeySet(key)
+	v := &verify.Verifier{Scheme: scheme, Keys: keys}
+	header, err := v.Sign(verify.Request{Method: "POST", Body: []byte(`{"type":"invoice.paid"}`)},
+		verify.SignOptions{DeliveryID: "dlv_1", Time: time.Unix(1700000000, 0)})
+	fmt.Println(header.Get("X-Webhook-Id"), header.Get("X-Webhook-Timestamp"), err)
+	fmt.Println(header.Get("X-Webhook-Signature"))
+	// Output:
+	// dlv_1 1700000000 <nil>
+	// 7f56342dc7c886f99fcc72411d2e6adeeb540f1f81698d9582fe4356c90b69f2
+}
+
+// A sender that has no preset: its recipe.
+func ExampleParseRecipe() {
+	recipe, err := verify.ParseRecipe([]byte(`{
+		"name": "acme",
+		"algo": "hmac-sha256",
+		"signature": {"name": "Acme-Signature", "list_sep": ",", "kv_sep": "=", "tags": ["v1"]},
+		"template": "{sig:t}.{body}",
+		"timestamp": {"from": "sig:t", "tolerance_s": 120},
+		"id": {"from": "json:/event/id"}
+	}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	scheme, err := recipe.Compile()
+	fmt.Println(scheme.Name(), scheme.Headers(), scheme.HasDeliveryID(), scheme.IDSigned(), err)
+
+	_, err = verify.ParseRecipe([]byte(`{"algo": "hmac-sha256", "tamplate": "{body}"}`))
+	fmt.Println(err)
+	// Output:
+	// acme [Acme-Signature] true true <nil>
+	// verify: parse recipe: json: unknown field "tamplate"
+}
+
+// A preset with single fields replaced.
+func ExampleParseRecipe_preset() {
+	recipe, err := verify.ParseRecipe([]byte(`{"preset": "stripe", "timestamp": {"tolerance_s": 600}}`))
+	fmt.Println(recipe.Template, recipe.Timestamp.ToleranceS, err)
+	// Output:
+	// {sig:t}.{body} 600 <nil>
+}
+
+// A header that the sender has under another name.
+func ExampleRecipe_Rename() {
+	scheme, _ := verify.Preset("timestamped-sha256")
+	recipe, err := scheme.Recipe().Rename(map[string]string{"X-Webhook-Signature": "Acme-Signature"})
+	fmt.Println(recipe.Signature.Name, err)
+	// Output:
+	// Acme-Signature <nil>
+}
+
+// Values of a body are read after its signature was checked, and strictly.
+func ExampleField() {
+	id, _ := verify.ParseField("/data/id")
+	for _, body := range []string{`{"data":{"id":12345678901234567890}}`, `{"data":{"id":1,"id":2}}`, `{"data":{}}`} {
+		value, ok, err := id.Read(verify.Request{Body: []byte(body)})
+		fmt.Println(value, ok, err)
+	}
+	// Output:
+	// 12345678901234567890 true <nil>
+	//  false verify: read /data/id: name stands twice on the path
+	//  false <nil>
+}
+
+func ExampleSecret() {
+	key, _ := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), verify.SecretSpec{})
+	fmt.Printf("%v %s %#v\n", key.Secret, key.Secret, key.Secret)
+	_, err := verify.NewKey("k2", []byte("secret\n"), verify.SecretSpec{})
+	fmt.Println(err)
+	// Output:
+	// [redacted] [redacted] [redacted]
+	// verify: key "k2": key unusable: a newline after the secret
+}
