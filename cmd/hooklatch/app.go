@@ -127,7 +127,13 @@ func prepare(commands []*cli.Command) {
 }
 
 func usageError(c *cli.Context, err error, _ bool) error {
-	return usagef(c.Command.HelpName+" --help", "%s: %w", c.Command.HelpName, err)
+	return usagef(c.Command.HelpName+" --help", "%s: %w", shortName(c), err)
+}
+
+// shortName is the command without the program's name, which every message
+// begins with.
+func shortName(c *cli.Context) string {
+	return strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 }
 
 func missingSubcommand(c *cli.Context) error {
@@ -135,7 +141,7 @@ func missingSubcommand(c *cli.Context) error {
 	for _, sub := range c.Command.Subcommands {
 		names = append(names, sub.Name)
 	}
-	return usagef(c.Command.HelpName+" --help", "%s: which of %s?", c.Command.HelpName, strings.Join(names, ", "))
+	return usagef(c.Command.HelpName+" --help", "%s: which of %s?", shortName(c), strings.Join(names, ", "))
 }
 
 // arguments checks that the command was given as many arguments as it has names
@@ -143,10 +149,10 @@ func missingSubcommand(c *cli.Context) error {
 func arguments(c *cli.Context, names ...string) ([]string, error) {
 	got := c.Args().Slice()
 	if len(got) < len(names) {
-		return nil, usagef(c.Command.HelpName+" --help", "%s: %s is missing", c.Command.HelpName, names[len(got)])
+		return nil, usagef(c.Command.HelpName+" --help", "%s: %s is missing", shortName(c), names[len(got)])
 	}
 	if len(got) > len(names) {
-		return nil, usagef(c.Command.HelpName+" --help", "%s: argument %q is one too many", c.Command.HelpName, got[len(names)])
+		return nil, usagef(c.Command.HelpName+" --help", "%s: argument %q is one too many", shortName(c), got[len(names)])
 	}
 	return got, nil
 }

@@ -89,7 +89,7 @@ func descend(app *cli.App, words []string) (path []*cli.Command, rest []string, 
 			if near := nearest(words[0], known); near != "" {
 				try = name + " " + near
 			}
-			return nil, nil, usagef(try, "%s has no command %q", name, words[0])
+			return nil, nil, usagef(try, "unknown command %q", strings.TrimPrefix(name+" "+words[0], app.Name+" "))
 		}
 		path = append(path, next)
 		name += " " + next.Name
@@ -115,7 +115,7 @@ func place(app *cli.App, path []*cli.Command, flags []givenFlag) ([]string, erro
 			}
 		}
 		if level < 0 {
-			return nil, unknownFlag(name, declared, f)
+			return nil, unknownFlag(app, name, declared, f)
 		}
 		placed[level] = append(placed[level], f.tokens...)
 	}
@@ -126,7 +126,7 @@ func place(app *cli.App, path []*cli.Command, flags []givenFlag) ([]string, erro
 	return out, nil
 }
 
-func unknownFlag(command string, declared [][]cli.Flag, f givenFlag) error {
+func unknownFlag(app *cli.App, command string, declared [][]cli.Flag, f givenFlag) error {
 	var known []string
 	for _, flags := range declared {
 		for _, flag := range flags {
@@ -138,7 +138,11 @@ func unknownFlag(command string, declared [][]cli.Flag, f givenFlag) error {
 		try = dashed(near) + "   (or put -- before an argument that begins with -)"
 	}
 	given, _, _ := strings.Cut(f.tokens[0], "=")
-	return usagef(try, "%s has no flag %s", command, given)
+	where := ""
+	if command != app.Name {
+		where = strings.TrimPrefix(command, app.Name+" ") + ": "
+	}
+	return usagef(try, "%sunknown flag %s", where, given)
 }
 
 // dashed writes the name of a flag as people type it.

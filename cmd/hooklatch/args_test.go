@@ -65,13 +65,14 @@ func TestArrangeRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name, given, want, try string
 	}{
-		{"unknown command", "evnts", `hooklatch has no command "evnts"`, "hooklatch events"},
-		{"unknown subcommand", "events shwo", `hooklatch events has no command "shwo"`, "hooklatch events show"},
-		{"nothing near", "xyzzy", `hooklatch has no command "xyzzy"`, "hooklatch --help"},
-		{"misspelled flag", "events show ID --jsno", "hooklatch events show has no flag --jsno", "--json   (or put -- before an argument that begins with -)"},
-		{"flag of another command", "events list --config F", "hooklatch events list has no flag --config", "put -- before an argument that begins with -, or see hooklatch events list --help"},
-		{"argument that begins with a dash", "events show -1", "hooklatch events show has no flag -1", "put -- before an argument that begins with -, or see hooklatch events show --help"},
-		{"three dashes", "events show ---json", "hooklatch events show has no flag ---json", "--json   (or put -- before an argument that begins with -)"},
+		{"unknown command", "evnts", `unknown command "evnts"`, "hooklatch events"},
+		{"unknown subcommand", "events shwo", `unknown command "events shwo"`, "hooklatch events show"},
+		{"nothing near", "xyzzy", `unknown command "xyzzy"`, "hooklatch --help"},
+		{"misspelled flag", "events show ID --jsno", "events show: unknown flag --jsno", "--json   (or put -- before an argument that begins with -)"},
+		{"flag of another command", "events list --config F", "events list: unknown flag --config", "put -- before an argument that begins with -, or see hooklatch events list --help"},
+		{"argument that begins with a dash", "events show -1", "events show: unknown flag -1", "put -- before an argument that begins with -, or see hooklatch events show --help"},
+		{"three dashes", "events show ---json", "events show: unknown flag ---json", "--json   (or put -- before an argument that begins with -)"},
+		{"unknown flag without a command", "--jsno", "unknown flag --jsno", "put -- before an argument that begins with -, or see hooklatch --help"},
 		{"value missing at the end", "events show ID -c", "flag -c needs a value", "hooklatch --help"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

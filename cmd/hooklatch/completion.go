@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -77,7 +80,7 @@ func completions(app *cli.App, words []string) []string {
 	}
 	choices, flags := app.Commands, app.Flags
 	for _, c := range path {
-		choices, flags = c.Subcommands, append(flags, c.Flags...)
+		choices, flags = c.Subcommands, slices.Concat(flags, c.Flags)
 	}
 	var all []string
 	for _, c := range choices {
@@ -92,17 +95,51 @@ func completions(app *cli.App, words []string) []string {
 	return append(all, "--help")
 }
 
-// flagValues lists the values of a flag. ok is false where it takes none or the
-// shell should offer files.
+// flagValues lists the values of a flag. ok is false where it takes none; nothing
+// to offer leaves the word to the shell, which knows the files.
 func flagValues(app *cli.App, name string, words []string) (values []string, ok bool) {
 	switch name {
 	case "scheme":
 		return verify.Presets(), true
 	case "format":
 		return []string{"hex", "whsec"}, true
+	case "break":
+		return breakNames(), true
+	case "state":
+		return stateNames(), true
+	case "source", "destination", "tenant", "key-id":
+		return configuredNames(name, words), true
 	}
 	eachFlag(nil, app.Commands, func(f cli.Flag) {
 		ok = ok || takesValue(f) && slices.Contains(f.Names(), name)
 	})
 	return nil, ok
+}
+
+// configuredNames lists names of that kind from the configuration that the words
+// name. One that cannot be read has none: TAB is no place for its problems.
+func configuredNames(kind string, words []string) []string {
+	file := cmp.Or(os.Getenv("HOOKLATCH_CONFIG"), defaultConfigFile)
+	for i, word := range words {
+		if (word == "-c" || word == "--config") && i+1 < len(words) {
+			file = words[i+1]
+		}
+	}
+	c, err := readConfig(file)
+	if err != nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for name := range c.Destinations {
+		names[name] = kind == "destination"
+	}
+	for name, s := range c.Sources {
+		names[name] = names[name] || kind == "source"
+		names[s.Tenant] = names[s.Tenant] || kind == "tenant"
+		for _, k := range s.Keys {
+			names[k.ID] = names[k.ID] || kind == "key-id"
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, wanted bool) bool { return !wanted })
+	return slices.Sorted(maps.Keys(names))
 }
