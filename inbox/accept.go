@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -413,7 +414,7 @@ func insertArgs(candidates []*acceptance) []any {
 		texts     [12][]string
 		hashes    = make([][]byte, n)
 		sizes     = make([]int32, n)
-		requests  = make([]*uuid.UUID, n)
+		requests  = make([]pgtype.UUID, n) // pgx knows its array without a prepared statement too
 		revisions = make([]*int64, n)
 		deleted   = make([]bool, n)
 		configs   = make([]int64, n)
@@ -434,9 +435,7 @@ func insertArgs(candidates []*acceptance) []any {
 			texts[j][i] = v
 		}
 		hashes[i], sizes[i] = d.BodyHash[:], int32(d.BodySize)
-		if d.RequestID != uuid.Nil {
-			requests[i] = &d.RequestID
-		}
+		requests[i] = pgtype.UUID{Bytes: d.RequestID, Valid: d.RequestID != uuid.Nil}
 		revisions[i], deleted[i], configs[i] = d.Revision, d.Deleted, d.ConfigRevision
 		queries[i], headers[i], bodies[i] = []byte(d.RawQuery), a.header, d.Body
 		if bodies[i] == nil {
