@@ -363,6 +363,15 @@ func TestX46_HangingAppTimesOut(t *testing.T) {
 	}
 }
 
+func TestWhatWasNotSentIsNoTimeout(t *testing.T) {
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	failed := failure(t, newForwarder(t, newApp(t, func(http.ResponseWriter, *http.Request) {}), 0).Handle(ctx, send(sample())))
+	if failed.Class != "network" {
+		t.Errorf("%+v, want class network: timeout says that the app may have it", failed)
+	}
+}
+
 func TestStatusDecidesEvenIfTheAnswerNeverEnds(t *testing.T) {
 	w := newForwarder(t, newApp(t, func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
