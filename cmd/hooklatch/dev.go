@@ -197,7 +197,7 @@ func (d *devRun) serve(ctx context.Context, server *server, ls listeners, v *ver
 
 // begin sends the start-up delivery and then says that dev is ready.
 func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
-	delivery, err := sendOptions{}.delivery(d.s, v)
+	delivery, err := sendOptions{}.delivery(ctx, d.s, v)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	if err := d.state.write(); err != nil {
 		d.events.trouble("hooklatch send will not find this dev", err)
 	}
-	curl, err := d.curl(v)
+	curl, err := d.curl(ctx, v)
 	if err != nil {
 		return err
 	}
@@ -249,8 +249,8 @@ func (d *devRun) introduce(curl string) {
 }
 
 // curl is a line for the shell, good as long as its timestamp is.
-func (d *devRun) curl(v *verify.Verifier) (string, error) {
-	delivery, err := sendOptions{}.delivery(d.s, v)
+func (d *devRun) curl(ctx context.Context, v *verify.Verifier) (string, error) {
+	delivery, err := sendOptions{}.delivery(ctx, d.s, v)
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,12 +44,12 @@ func readRequestOptions(c *cli.Context) requestOptions {
 }
 
 // read returns the request. What is odd but harmless is a note.
-func (o requestOptions) read(s *stdio) (verify.Request, error) {
+func (o requestOptions) read(ctx context.Context, s *stdio) (verify.Request, error) {
 	if o.request != "" {
 		if o.headers != "" || o.body != "" {
 			return verify.Request{}, usagef("leave --headers and --body out", "--request holds headers and body already")
 		}
-		raw, err := readInput(s, o.request)
+		raw, err := readInput(ctx, s, o.request)
 		if err != nil {
 			return verify.Request{}, err
 		}
@@ -69,7 +70,7 @@ func (o requestOptions) read(s *stdio) (verify.Request, error) {
 	}
 	r := verify.Request{Method: o.method, URL: o.url, Header: http.Header{}}
 	if o.headers != "" {
-		text, err := readInput(s, o.headers)
+		text, err := readInput(ctx, s, o.headers)
 		if err != nil {
 			return r, err
 		}
@@ -78,29 +79,58 @@ func (o requestOptions) read(s *stdio) (verify.Request, error) {
 		}
 	}
 	var err error
-	r.Body, err = readInput(s, o.body)
+	r.Body, err = readInput(ctx, s, o.body)
 	return r, err
 }
 
 // readInput reads a file, or stdin for "-".
-func readInput(s *stdio, file string) ([]byte, error) {
-	from := s.in
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fail(exitUsage, err, "")
-		}
-		defer f.Close()
-		from = f
+func readInput(ctx context.Context, s *stdio, file string) ([]byte, error) {
+	var text []byte
+	var err error
+	if file == "-" {
+		text, err = s.readIn(ctx, maxRequestFile+1)
+	} else {
+		text, err = readFile(file, maxRequestFile+1)
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxRequestFile+1))
-	if err != nil {
-		return nil, fail(exitUsage, fmt.Errorf("read %s: %w", file, err), "")
-	}
-	if len(text) > maxRequestFile {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fail(exitUsage, err, "")
+	case len(text) > maxRequestFile:
 		return nil, fail(exitUsage, fmt.Errorf("read %s: larger than %s", file, size(maxRequestFile)), "")
 	}
 	return text, nil
+}
+
+func readFile(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// readIn reads stdin to its end, or until ctx ends: who typed a command that waits
+// for stdin must be able to leave it. The read itself cannot be ended; it goes with
+// the process.
+func (s *stdio) readIn(ctx context.Context, most int64) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(s.in, most))
+		read <- result{text, err}
+	}()
+	select {
+	case r := <-read:
+		return r.text, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // parseRequest reads a raw request. Lines of its head end in LF or CRLF; the

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 )
@@ -55,5 +57,24 @@ func TestShellQuote(t *testing.T) {
 		if got := shellQuote(text); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
+	}
+}
+
+// A command that waits for stdin ends with the first Ctrl-C.
+func TestInterruptWhileStdinIsOpen(t *testing.T) {
+	in, keyboard := io.Pipe()
+	defer keyboard.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	code := make(chan int)
+	var out, messages bytes.Buffer
+	go func() {
+		code <- run(ctx, &stdio{in: in, out: &out, err: &messages}, []string{"verify", "--scheme", "github", "--secret-file", "-", "--request", "x"})
+	}()
+	if _, err := keyboard.Write([]byte("half a secret")); err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	if got := <-code; got != exitInterrupted || messages.String() != "hooklatch: interrupted\n" {
+		t.Errorf("exit code %d, %q", got, messages.String())
 	}
 }

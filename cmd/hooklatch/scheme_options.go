@@ -111,7 +111,7 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 		}
 		return c.sourceVerifier(ctx, o.source)
 	}
-	scheme, err := o.compile(s)
+	scheme, err := o.compile(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 	}
 	var keys []verify.Key
 	for _, file := range o.secretFiles {
-		key, err := o.key(s, file, scheme)
+		key, err := o.key(ctx, s, file, scheme)
 		if err != nil {
 			return nil, err
 		}
@@ -134,11 +134,11 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 }
 
 // compile finds the preset or reads the recipe.
-func (o schemeOptions) compile(s *stdio) (verify.Scheme, error) {
+func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, error) {
 	if o.recipe == "" {
 		return presetScheme(o.scheme)
 	}
-	text, err := readInput(s, o.recipe)
+	text, err := readInput(ctx, s, o.recipe)
 	if err != nil {
 		return verify.Scheme{}, err
 	}
@@ -167,7 +167,7 @@ func parseRecipeFile(text []byte) (verify.Recipe, error) {
 	return verify.ParseRecipe(text)
 }
 
-func (o schemeOptions) key(s *stdio, named string, scheme verify.Scheme) (verify.Key, error) {
+func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme verify.Scheme) (verify.Key, error) {
 	id, file, ok := strings.Cut(named, "=")
 	if !ok || strings.Contains(id, "/") {
 		id, file = "", named
@@ -178,9 +178,13 @@ func (o schemeOptions) key(s *stdio, named string, scheme verify.Scheme) (verify
 	var text []byte
 	var err error
 	if file == "-" {
-		text, err = readSecret(s.in, "stdin")
+		text, err = s.readIn(ctx, maxSecretFile+1)
+		text = cutLineEnd(text)
 	} else {
 		text, err = readSecretFile(file)
+	}
+	if ctx.Err() != nil {
+		return verify.Key{}, ctx.Err()
 	}
 	if err != nil {
 		code, try := exitConfig, ""

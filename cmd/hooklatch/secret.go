@@ -147,17 +147,12 @@ func readSecretFile(file string) ([]byte, error) {
 	if err := refuseWritable(f); err != nil {
 		return nil, err
 	}
-	return readSecret(f, file)
-}
-
-// readSecret reads a secret to the end and cuts one final line end.
-func readSecret(r io.Reader, name string) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxSecretFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(text) > maxSecretFile {
-		return nil, fmt.Errorf("%s: larger than %s", name, size(maxSecretFile))
+		return nil, fmt.Errorf("%s: larger than %s", file, size(maxSecretFile))
 	}
 	return cutLineEnd(text), nil
 }

@@ -68,7 +68,7 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := o.delivery(s, v)
+	d, err := o.delivery(ctx, s, v)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ type delivery struct {
 	body   []byte
 }
 
-func (o sendOptions) delivery(s *stdio, v *verify.Verifier) (*delivery, error) {
+func (o sendOptions) delivery(ctx context.Context, s *stdio, v *verify.Verifier) (*delivery, error) {
 	d := &delivery{v: v, id: o.id, header: http.Header{}}
 	if d.id == "" {
 		d.id = newDeliveryID()
@@ -163,7 +163,7 @@ func (o sendOptions) delivery(s *stdio, v *verify.Verifier) (*delivery, error) {
 	}
 	var err error
 	if o.body != "" {
-		d.body, err = readInput(s, o.body)
+		d.body, err = readInput(ctx, s, o.body)
 	} else {
 		d.body, err = sampleEvent(d.id)
 	}

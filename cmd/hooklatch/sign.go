@@ -75,7 +75,7 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 	if err != nil {
 		return err
 	}
-	r, err := o.request.read(s)
+	r, err := o.request.read(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request 
 	if !at.IsZero() {
 		v.Now = func() time.Time { return at }
 	}
-	r, err := request.read(s)
+	r, err := request.read(ctx, s)
 	if err != nil {
 		return err
 	}
