@@ -328,8 +328,8 @@ func nameIs(raw []byte, escaped bool, name string) bool {
 	return err == nil && text == name
 }
 
-// jsonText decodes a string whose escapes are well formed. A lone surrogate or a
-// NUL has no honest place in an id and is refused, not replaced.
+// jsonText decodes a string whose escapes are well formed. A lone surrogate is
+// refused, not replaced: two ids would become one.
 func jsonText(raw []byte, escaped bool) (string, error) {
 	if !escaped {
 		if !utf8.Valid(raw) {
@@ -361,9 +361,6 @@ func jsonText(raw []byte, escaped bool) (string, error) {
 				return "", errNotUnicode
 			}
 			i += 6
-		}
-		if r == 0 {
-			return "", errNUL
 		}
 		b.WriteRune(r)
 	}

@@ -53,9 +53,6 @@ func (Secret) Format(s fmt.State, _ rune) { io.WriteString(s, redacted) }
 // String returns "[redacted]".
 func (Secret) String() string { return redacted }
 
-// GoString returns "[redacted]".
-func (Secret) GoString() string { return redacted }
-
 // MarshalText returns "[redacted]"; JSON and YAML use it too.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 

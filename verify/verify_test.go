@@ -233,6 +233,9 @@ func TestSignatureSpellings(t *testing.T) {
 		values          []string
 		want            Reason
 	}{
+		{"a byte too many", `{"name":"S"}`, []string{low + "00"}, ReasonSignatureMalformed},
+		{"a byte too few", `{"name":"S"}`, []string{low[2:]}, ReasonSignatureMalformed},
+		{"base64 of a byte too many", `{"name":"S","encoding":"base64"}`, []string{base64.StdEncoding.EncodeToString(append(raw, 0))}, ReasonSignatureMalformed},
 		{"any case", `{"name":"S","hex_case":"any"}`, []string{strings.ToUpper(low)}, ""},
 		{"mixed case", `{"name":"S","hex_case":"any"}`, []string{strings.ToUpper(low[:10]) + low[10:]}, ""},
 		{"url-safe", `{"name":"S","encoding":"base64url-nopad"}`, []string{base64.RawURLEncoding.EncodeToString(raw)}, ""},
@@ -536,6 +539,7 @@ func TestPatternsMatchTheWholeValue(t *testing.T) {
 		{"[A-Za-z0-9_-]{1,128}", "a.b", false},
 		{"[A-Za-z0-9_-]{1,128}", "a\n", false},
 		{"[A-Za-z0-9_-]{1,128}", "é", false},
+		{"[A-Za-z0-9_-]{1,128}", "ñ", false}, // its bytes are C and 1 without their high bits
 		{"[A-Za-z0-9_-]{1,128}", strings.Repeat("a", 129), false},
 		{"[a-c]{3}", "abc", true},
 		{"[a-c]{3}", "abca", false},
@@ -557,6 +561,37 @@ func TestPatternsMatchTheWholeValue(t *testing.T) {
 		}
 		if got := p.match(c.value); got != c.ok {
 			t.Errorf("%s against %q: %v", c.pattern, c.value, got)
+		}
+	}
+}
+
+// A request with an unknown key id is hashed like any other, so that time does not
+// tell which ids there are.
+func TestUnknownKeyIsHashedToo(t *testing.T) {
+	v := benchVerifier(t, "zhisou-v1", 2)
+	r := benchRequest(t, v, 1536)
+	r.Header["X-Webhook-Key-Id"] = []string{"k9"}
+	var c check
+	if err := c.start(v, &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.run(); err == nil || err.Reason != ReasonKeyUnknown {
+		t.Fatal(err)
+	}
+	if c.sums[0] == [maxDigest]byte{} {
+		t.Error("no MAC was made")
+	}
+}
+
+// A check with a public key is dear, so few are made.
+func TestFewPublicKeyCandidates(t *testing.T) {
+	s := compile(t, `{"algo":"ed25519","secret_spec":{"encoding":"raw-hex"},"signature":{"name":"S","list_sep":","},"template":"{body}"}`)
+	v := Verifier{Scheme: s}
+	sig := strings.Repeat("0", 128)
+	for n, want := range map[int]Reason{4: ReasonKeyUnknown, 5: ReasonSignatureMalformed} {
+		_, err := v.Verify(Request{Header: http.Header{"S": {strings.Repeat(sig+",", n)}}})
+		if reasonOf(err) != want {
+			t.Errorf("%d candidates: %v", n, err)
 		}
 	}
 }
