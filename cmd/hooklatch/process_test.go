@@ -69,7 +69,9 @@ func start(t *testing.T, env []string, args ...string) *process {
 		cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s\n%s", strings.Join(cmd.Args, " "), p.output())
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			t.Logf("%s\n%s", strings.Join(cmd.Args, " "), strings.Join(p.lines[max(0, len(p.lines)-30):], "\n"))
 		}
 	})
 	return p

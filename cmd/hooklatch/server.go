@@ -49,8 +49,10 @@ type server struct {
 	forwarders []*consumer.Forwarder
 	revision   int64
 
-	running sync.WaitGroup // all but the consumers
-	failed  chan error     // of a listener
+	running     sync.WaitGroup // all but the consumers
+	accepting   sync.WaitGroup // of them, the public listeners
+	connections connections    // of the public listeners
+	failed      chan error     // of a listener
 }
 
 // listeners are bound before the database is touched, so that a second process on
@@ -118,15 +120,7 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 		return err
 	}
 	if s.receives {
-		s.public = proxy.NewServer(s.handler())
-		s.public.ErrorLog = httpErrors(s.log, "public")
-		s.public.TLSConfig = newTLS(s.secrets.Certificates)
-		if ls.https != nil {
-			s.serve("listen.https", func() error { return s.public.ServeTLS(ls.https, "", "") })
-		}
-		if ls.http != nil {
-			s.serve("listen.http", func() error { return s.public.Serve(ls.http) })
-		}
+		s.servePublic()
 	}
 	// Neither ends with ctx: the stop has an order of its own.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
@@ -154,10 +148,31 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 	return failure
 }
 
+func (s *server) servePublic() {
+	s.public = proxy.NewServer(s.handler())
+	s.public.ErrorLog = httpErrors(s.log, "public")
+	s.public.TLSConfig = newTLS(s.secrets.Certificates)
+	s.public.ConnState = s.connections.state
+	if l := s.listeners.https; l != nil {
+		s.accepting.Add(1)
+		s.serve("listen.https", func() error {
+			defer s.accepting.Done()
+			return s.public.ServeTLS(l, "", "")
+		})
+	}
+	if l := s.listeners.http; l != nil {
+		s.accepting.Add(1)
+		s.serve("listen.http", func() error {
+			defer s.accepting.Done()
+			return s.public.Serve(l)
+		})
+	}
+}
+
 // serve runs a listener. Where it ends by itself, the whole server does.
 func (s *server) serve(name string, serve func() error) {
 	s.running.Go(func() {
-		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) && !s.health.stopping.Load() {
 			s.failed <- fmt.Errorf("%s: %w", name, err)
 		}
 	})

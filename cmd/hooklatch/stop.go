@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"sync"
 	"time"
 )
 
@@ -43,11 +46,8 @@ func (s *server) drain(lameDuck, shutdown time.Duration, drained <-chan error) e
 	if s.public != nil {
 		time.Sleep(lameDuck)
 		s.proxy.Drain()
-		ctx, cancel := context.WithTimeout(context.Background(), shutdown)
-		defer cancel()
-		if err := s.public.Shutdown(ctx); err != nil {
+		if !s.endPublic(shutdown) {
 			s.log.Warn("stop: requests were cut", "after", shutdown.String())
-			s.public.Close()
 		}
 	}
 	var left []error
@@ -58,4 +58,62 @@ func (s *server) drain(lameDuck, shutdown time.Duration, drained <-chan error) e
 		return fail(exitNo, fmt.Errorf("stop: %w", err), "")
 	}
 	return nil
+}
+
+// endPublic closes the public listeners, lets what has connected get its answer,
+// and cuts what has none in time. http.Server.Shutdown comes only then: from its
+// beginning on it hangs up on requests that it reads, without any answer.
+func (s *server) endPublic(patience time.Duration) (allAnswered bool) {
+	for _, l := range []net.Listener{s.listeners.https, s.listeners.http} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	s.accepting.Wait()
+	s.public.SetKeepAlivesEnabled(false) // hangs up on idle connections
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-s.connections.gone():
+		allAnswered = true
+	case <-timer.C:
+	}
+	s.public.Close()
+	return allAnswered
+}
+
+// connections counts those of a server, by its ConnState.
+type connections struct {
+	mu    sync.Mutex
+	open  int
+	empty chan struct{} // nil: nobody waits
+}
+
+func (c *connections) state(_ net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open++
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+		c.tell()
+	}
+}
+
+// gone returns what is closed once no connection is open.
+func (c *connections) gone() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	empty := make(chan struct{})
+	c.empty = empty
+	c.tell()
+	return empty
+}
+
+func (c *connections) tell() {
+	if c.open == 0 && c.empty != nil {
+		close(c.empty)
+		c.empty = nil
+	}
 }

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
+)
+
+func TestP12_NoAcceptedRequestIsCutByAStop(t *testing.T) {
+	t.Parallel()
+	app, appURL := startApp(t)
+	s := newSite(t)
+	s.config(appURL, "stop: {lame_duck: 300ms, shutdown: 10s, attempts: 10s, total: 20s}")
+	database := inboxtest.URL(t)
+	sv := startServe(t, s, database)
+
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	accepted := map[string]bool{}
+	enough := make(chan struct{})
+	var clients sync.WaitGroup
+	for c := range 12 {
+		clients.Go(func() {
+			transport := &http.Transport{MaxConnsPerHost: 1}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for n := 0; ; n++ {
+				id := fmt.Sprintf("dlv_%d_%d", c, n)
+				reused := false
+				r := s.request(sv.url, id, `{"id":"`+id+`"}`)
+				r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+					GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
+				}))
+				r.GetBody = nil // no hidden second send
+				a, err := try(client, r)
+				if err != nil {
+					// The listener is closed: refused, or thrown out of its queue.
+					if reused || !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("%s, connection used before: %v: %v", id, reused, err)
+					}
+					return
+				}
+				mu.Lock()
+				statuses[a.status]++
+				if a.status == 202 {
+					accepted[id] = true
+				}
+				if statuses[202] == 300 {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	<-enough
+	sv.signal(syscall.SIGTERM)
+	eventually(t, "not ready during the lame duck", func() bool {
+		r, err := http.Get(sv.admin + "/readyz")
+		if err != nil {
+			t.Fatalf("the private listener is gone before the public one: %v", err)
+		}
+		r.Body.Close()
+		return r.StatusCode == 503
+	})
+	if code := sv.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	clients.Wait()
+	for status := range statuses {
+		if status != 202 && status != 503 {
+			t.Errorf("%d answers of status %d", statuses[status], status)
+		}
+	}
+
+	pool := openPoolOf(t, database)
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.inbox`); n < len(accepted) {
+		t.Errorf("%d rows of %d accepted deliveries", n, len(accepted))
+	}
+	for id := range accepted {
+		if count(t, pool, `SELECT count(*) FROM hooklatch.inbox WHERE delivery_id = '`+id+`'`) != 1 {
+			t.Errorf("%s was answered 202 and is not there", id)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE lease_until IS NOT NULL`); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.attempt WHERE class <> '2xx'`); n != 0 {
+		t.Errorf("%d attempts were cut", n)
+	}
+	t.Logf("answers %v, %d handed on", statuses, len(app.requests()))
+}
+
+func TestP12_AnAttemptThatDoesNotEndLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	app, appURL := startApp(t)
+	app.hold = make(chan struct{})
+	defer close(app.hold)
+	s := newSite(t)
+	s.config(appURL, "stop: {lame_duck: 1ms, attempts: 300ms}")
+	database := inboxtest.URL(t)
+	sv := startServe(t, s, database)
+	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_1", "{}")); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	eventually(t, "the attempt has begun", func() bool { return len(app.requests()) == 1 })
+	begun := time.Now()
+	sv.end()
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the stop took %s", took)
+	}
+	pool := openPoolOf(t, database)
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'retry_wait' AND lease_until IS NULL`); n != 1 {
+		t.Errorf("%d forwards that wait to be tried again, want 1", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.attempt WHERE class = 'unknown'`); n != 1 {
+		t.Errorf("%d attempts of class unknown, want 1", n)
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	app, appURL := startApp(t)
+	app.hold = make(chan struct{})
+	defer close(app.hold)
+	s := newSite(t)
+	s.config(appURL, "stop: {lame_duck: 20s}")
+	sv := startServe(t, s, inboxtest.URL(t))
+	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_1", "{}")); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	sv.signal(syscall.SIGTERM)
+	sv.line(`"msg":"stopping"`)
+	sv.signal(syscall.SIGINT)
+	if code := sv.wait(); code != exitInterrupted {
+		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+}
