@@ -24,26 +24,46 @@ var (
 type Reason string
 
 const (
-	ReasonHeaderMissing        Reason = "header_missing"
-	ReasonHeaderDuplicated     Reason = "header_duplicated"
-	ReasonDeliveryIDInvalid    Reason = "delivery_id_invalid"
-	ReasonTimestampMalformed   Reason = "timestamp_malformed"
+	// ReasonHeaderMissing: a named header or a signed value is absent or empty.
+	ReasonHeaderMissing Reason = "header_missing"
+	// ReasonHeaderDuplicated: one that is single-valued is there twice.
+	ReasonHeaderDuplicated Reason = "header_duplicated"
+	// ReasonDeliveryIDInvalid: other characters, too long, or not of the pattern.
+	ReasonDeliveryIDInvalid Reason = "delivery_id_invalid"
+	// ReasonTimestampMalformed: not of the grammar.
+	ReasonTimestampMalformed Reason = "timestamp_malformed"
+	// ReasonTimestampOutOfWindow: further from now than the tolerance.
 	ReasonTimestampOutOfWindow Reason = "timestamp_out_of_window"
-	ReasonSignatureMissing     Reason = "signature_missing"
-	ReasonSignatureMalformed   Reason = "signature_malformed"
-	ReasonPrecondition         Reason = "precondition"
-	ReasonKeyUnknown           Reason = "key_unknown"
-	ReasonKeyExpired           Reason = "key_expired"
-	ReasonKeyNotYetValid       Reason = "key_not_yet_valid"
-	ReasonSignatureMismatch    Reason = "signature_mismatch"
-	ReasonAlgorithmRefused     Reason = "algorithm_refused"
-	ReasonClaimMismatch        Reason = "claim_mismatch"
-	ReasonNotCovered           Reason = "not_covered"
-	ReasonKeySourceRefused     Reason = "key_source_refused"
-	ReasonBodyUnparsable       Reason = "body_unparsable"
-	ReasonBodyTooLarge         Reason = "body_too_large"
-	ReasonHandshakeRefused     Reason = "handshake_refused"
-	ReasonKeyUnusable          Reason = "key_unusable"
+	// ReasonSignatureMissing: absent or empty.
+	ReasonSignatureMissing Reason = "signature_missing"
+	// ReasonSignatureMalformed: no candidate has the spelling and length of one.
+	ReasonSignatureMalformed Reason = "signature_malformed"
+	// ReasonPrecondition: a required header or parameter differs.
+	ReasonPrecondition Reason = "precondition"
+	// ReasonKeyUnknown: no key of that id, or no keys at all.
+	ReasonKeyUnknown Reason = "key_unknown"
+	// ReasonKeyExpired: the key is past its span.
+	ReasonKeyExpired Reason = "key_expired"
+	// ReasonKeyNotYetValid: the key is before its span.
+	ReasonKeyNotYetValid Reason = "key_not_yet_valid"
+	// ReasonSignatureMismatch: no key and candidate agree.
+	ReasonSignatureMismatch Reason = "signature_mismatch"
+	// ReasonAlgorithmRefused: no scheme, or an algorithm that the scheme does not allow.
+	ReasonAlgorithmRefused Reason = "algorithm_refused"
+	// ReasonClaimMismatch: another signed claim does not fit.
+	ReasonClaimMismatch Reason = "claim_mismatch"
+	// ReasonNotCovered: a component that must be signed is not.
+	ReasonNotCovered Reason = "not_covered"
+	// ReasonKeySourceRefused: the key is said to be where no key may come from.
+	ReasonKeySourceRefused Reason = "key_source_refused"
+	// ReasonBodyUnparsable: the signature or signed text lies in a body that does not parse.
+	ReasonBodyUnparsable Reason = "body_unparsable"
+	// ReasonBodyTooLarge: over the cap.
+	ReasonBodyTooLarge Reason = "body_too_large"
+	// ReasonHandshakeRefused: a challenge that is not answered.
+	ReasonHandshakeRefused Reason = "handshake_refused"
+	// ReasonKeyUnusable: the secret is too short or of the wrong kind.
+	ReasonKeyUnusable Reason = "key_unusable"
 )
 
 // Reasons returns the closed list, for metrics that want every label at once.

@@ -3,6 +3,7 @@ package verify
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -180,21 +181,12 @@ func TestPresetTableCompiles(t *testing.T) {
 	if len(all) != len(Presets()) || len(all) < 8 {
 		t.Errorf("%d presets, %v", len(all), Presets())
 	}
-	if !sortedStrings(Presets()) {
+	if !slices.IsSorted(Presets()) {
 		t.Errorf("presets are not sorted: %v", Presets())
 	}
 	if _, ok := Preset("nobody"); ok {
 		t.Error("a preset of no name")
 	}
-}
-
-func sortedStrings(s []string) bool {
-	for i := 1; i < len(s); i++ {
-		if s[i] <= s[i-1] {
-			return false
-		}
-	}
-	return true
 }
 
 // What the table of schemes says of each preset.
