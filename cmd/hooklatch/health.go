@@ -150,7 +150,7 @@ func (h *health) state() (ready bool, checks []check) {
 		process = errStarting
 	}
 	if away := time.Since(h.reached); h.started && away >= unreachableAfter {
-		database = fmt.Errorf("not writable for %s", away.Round(time.Second))
+		database = fmt.Errorf("not writable for %s", away.Truncate(time.Second))
 		if h.lost != nil {
 			database = fmt.Errorf("%w: %w", database, h.lost)
 		}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// filledMetrics has every series that a busy process has.
+func filledMetrics(t *testing.T) *metrics {
+	t.Helper()
+	m := newMetrics()
+	key, err := verify.NewKey("k1", []byte(strings.Repeat("k", 32)), verify.SecretSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key.NotAfter = time.Unix(1_800_000_000, 0)
+	keys, err := verify.NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme, _ := verify.Preset("zhisou-v1")
+	c := &config{Sources: map[string]*sourceConfig{"billing": {}}, Destinations: map[string]*destinationConfig{"app": {}}}
+	m.configure(c, map[string]*verify.Verifier{"billing": {Scheme: scheme, Keys: keys}}, nil)
+	m.registry.MustRegister(newBacklog(slog.New(slog.DiscardHandler), func(context.Context) ([]inbox.DestinationStats, error) {
+		return []inbox.DestinationStats{{Destination: "app", Open: map[inbox.State]int{inbox.Pending: 3}, OldestNew: 2 * time.Second, Paused: true}}, nil
+	}))
+	for _, o := range outcomes {
+		m.request(&proxy.Result{Source: "billing", Outcome: o, Reason: "key_unknown", KeyID: "k1", BodyBytes: 100, Distance: -time.Second,
+			DeliveryID: "dlv_canary", EventType: "type.canary", Peer: "192.0.2.77"})
+	}
+	m.request(&proxy.Result{Outcome: proxy.OutcomeRefused, Reason: "source_unknown", Code: "source_unknown"})
+	m.batch(3, time.Millisecond)
+	m.attempt(&consumer.AttemptResult{Forward: inbox.Forward{Destination: "app"}, Settlement: inbox.Settlement{Class: "5xx", Duration: time.Second}, LeaseLost: true})
+	m.attempt(&consumer.AttemptResult{Forward: inbox.Forward{Destination: "app"}, Settlement: inbox.Settlement{Class: "a class that nobody knows"}})
+	m.clockOffset.Set(1)
+	m.notAfter.WithLabelValues("hooks.example.com").Set(1)
+	return m
+}
+
+func TestMetricsAreNamedAsPrometheusWants(t *testing.T) {
+	problems, err := testutil.GatherAndLint(filledMetrics(t).registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// labelsOf are the metrics of this version with their labels, as the operator's
+// dashboards and alerts know them.
+var labelsOf = map[string]string{
+	"hooklatch_requests_total":                          "outcome source",
+	"hooklatch_refusals_total":                          "reason source",
+	"hooklatch_request_duration_seconds":                "source",
+	"hooklatch_request_body_bytes":                      "source",
+	"hooklatch_timestamp_distance_seconds":              "source",
+	"hooklatch_commit_duration_seconds":                 "",
+	"hooklatch_commit_batch_rows":                       "",
+	"hooklatch_key_uses_total":                          "key_id source",
+	"hooklatch_key_not_after_timestamp_seconds":         "key_id source",
+	"hooklatch_certificate_not_after_timestamp_seconds": "domain",
+	"hooklatch_last_accepted_timestamp_seconds":         "source",
+	"hooklatch_forwards":                                "destination state",
+	"hooklatch_oldest_due_age_seconds":                  "destination kind",
+	"hooklatch_destination_paused":                      "destination",
+	"hooklatch_attempts_total":                          "class destination",
+	"hooklatch_attempt_duration_seconds":                "destination",
+	"hooklatch_lease_lost_total":                        "destination",
+	"hooklatch_database_clock_offset_seconds":           "",
+	"hooklatch_build_info":                              "commit go_version version",
+}
+
+func TestMetricsHaveTheirNamesAndNoOtherLabels(t *testing.T) {
+	families, err := filledMetrics(t).registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "hooklatch_") {
+			continue
+		}
+		seen[f.GetName()] = true
+		for _, metric := range f.GetMetric() {
+			var names, content []string
+			for _, l := range metric.GetLabel() {
+				names, content = append(names, l.GetName()), append(content, l.GetValue())
+			}
+			labels, values := strings.Join(names, " "), strings.Join(content, " ")
+			if want, known := labelsOf[f.GetName()]; !known || labels != want {
+				t.Errorf("%s{%s}: want labels %q, known: %v", f.GetName(), labels, want, known)
+			}
+			for _, canary := range []string{"canary", "192.0.2.77", "nobody knows"} {
+				if strings.Contains(values, canary) {
+					t.Errorf("%s has a label value from outside: %s", f.GetName(), values)
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(labelsOf)) {
+		if !seen[name] {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+func TestScrapesDoNotHammerTheDatabase(t *testing.T) {
+	looks := 0
+	var failure error
+	b := newBacklog(slog.New(slog.DiscardHandler), func(context.Context) ([]inbox.DestinationStats, error) {
+		looks++
+		return []inbox.DestinationStats{{Destination: "app"}}, failure
+	})
+	for range 5 {
+		if n := testutil.CollectAndCount(b); n != 7 {
+			t.Fatalf("%d metrics, want 7", n)
+		}
+	}
+	if looks != 1 {
+		t.Errorf("%d looks for 5 scrapes, want 1", looks)
+	}
+	// Old numbers would be worse than none.
+	b.at, failure = time.Time{}, errors.New("away")
+	b.stats = func(context.Context) ([]inbox.DestinationStats, error) { looks++; return nil, failure }
+	for range 5 {
+		if n := testutil.CollectAndCount(b); n != 0 {
+			t.Errorf("%d metrics while the database is away, want 0", n)
+		}
+	}
+	if looks != 2 {
+		t.Errorf("%d looks, want 2", looks)
+	}
+}
