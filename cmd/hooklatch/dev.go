@@ -208,7 +208,6 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	}
 	client := newSender()
 	defer client.CloseIdleConnections()
-	d.events.expect(x.id)
 	got, err := x.post(ctx, client)
 	if err != nil {
 		return fail(exitNo, fmt.Errorf("dev: the start-up delivery: %w", err), "")
@@ -217,7 +216,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 		return fail(exitNo, fmt.Errorf("dev: the start-up delivery was answered %d %s", got.Status, got.Code), "")
 	}
 	if d.o.to == "" {
-		if err := d.events.handedOn(ctx); err != nil {
+		if err := d.events.handedOn(ctx, got.DeliveryID); err != nil {
 			return err
 		}
 	}

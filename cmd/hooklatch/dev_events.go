@@ -28,12 +28,13 @@ type devEvents struct {
 	isReady bool
 	waiting []string
 	counts  map[proxy.Outcome]int
-	first   string        // id of the start-up delivery
-	handed  chan struct{} // closed once that was handed on
+	taken   map[string]bool // ids of deliveries that were handed on before dev was ready
+	first   string          // id of the start-up delivery
+	handed  chan struct{}   // closed once that was handed on
 }
 
 func newDevEvents(s *stdio, kind string) *devEvents {
-	return &devEvents{s: s, kind: kind, counts: map[proxy.Outcome]int{}, handed: make(chan struct{})}
+	return &devEvents{s: s, kind: kind, counts: map[proxy.Outcome]int{}, taken: map[string]bool{}, handed: make(chan struct{})}
 }
 
 // head writes one line of the introduction.
@@ -61,18 +62,15 @@ func (e *devEvents) trouble(what string, err error) {
 
 func clock() string { return time.Now().Format("15:04:05.000") }
 
-// expect says which delivery is the start-up one.
-func (e *devEvents) expect(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.first = id
-}
-
 // handPatience is how long the start-up delivery may take to the built-in app.
 const handPatience = 10 * time.Second
 
-// handedOn waits until the start-up delivery was handed on.
-func (e *devEvents) handedOn(ctx context.Context) error {
+// handedOn waits until the start-up delivery was handed on, which may be so by now.
+func (e *devEvents) handedOn(ctx context.Context, id string) error {
+	e.mu.Lock()
+	e.first = id
+	e.tell()
+	e.mu.Unlock()
 	timer := time.NewTimer(handPatience)
 	defer timer.Stop()
 	select {
@@ -133,12 +131,16 @@ func (e *devEvents) attempt(r *consumer.AttemptResult) {
 	case "json":
 		e.print(jsonLine(newDevAttempt(r)))
 	}
-	if r.Settlement.Outcome != inbox.OutcomeAccepted {
-		return
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.first != "" && r.Forward.Delivery.DeliveryID == e.first {
+	if !e.isReady && r.Settlement.Outcome == inbox.OutcomeAccepted {
+		e.taken[r.Forward.Delivery.DeliveryID] = true
+		e.tell()
+	}
+}
+
+func (e *devEvents) tell() {
+	if e.first != "" && e.taken[e.first] {
 		e.first = ""
 		close(e.handed)
 	}
