@@ -20,14 +20,15 @@ const (
 
 // claimSQL leases what is due, oldest first. A row whose lease has expired leaves
 // an attempt of unknown end behind; one that has no attempts or no time left is
-// blocked in place of being handed out.
+// blocked in place of being handed out. The payload is looked for by a scalar
+// query: of NOT EXISTS the planner makes a hash of the whole table, at each claim.
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
 	SELECT id, tenant, attempts, lease_until,
 		CASE WHEN expires_at <= (SELECT now FROM t) THEN '` + ReasonDeadlinePassed + `'
 		     WHEN $2::int4 > 0 AND attempts - attempts_free >= $2 THEN '` + ReasonAttemptsExhausted + `'
-		     WHEN NOT EXISTS (SELECT FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0)
+		     WHEN (SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0) IS NULL
 		     THEN '` + ReasonBodyPruned + `' END AS spent
 	FROM hooklatch.outbox
 	WHERE destination = $3 AND state IN ('pending', 'retry_wait') AND next_attempt_at <= (SELECT now FROM t)
@@ -75,6 +76,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	if !r.Now.IsZero() {
 		now = &r.Now
 	}
+	var all []Forward
 	for {
 		var claimed []Forward
 		var blocked int
@@ -85,11 +87,18 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 			}
 			return readClaimed(ctx, tx, claimed)
 		})
+		if err != nil && len(all) > 0 {
+			return all, nil // these are leased
+		}
 		if err != nil {
 			return nil, storeError("claim", classify(err, false), err)
 		}
-		if len(claimed) > 0 || blocked == 0 {
-			return claimed, nil
+		// Blocked ones took the places of others that are due: a claim that comes
+		// back with fewer than asked for means that nothing more is.
+		all = append(all, claimed...)
+		r.Limit -= len(claimed)
+		if blocked == 0 || r.Limit == 0 {
+			return all, nil
 		}
 	}
 }

@@ -80,8 +80,10 @@ func (m *model) claim(t *rapid.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for due := m.dueIDs(); len(due) > 0 && len(want) == 0; due = m.dueIDs() {
-		for _, id := range due[:min(limit, len(due))] {
+	for blocked := -1; blocked != 0 && len(want) < limit; {
+		blocked = 0
+		due := m.dueIDs()
+		for _, id := range due[:min(limit-len(want), len(due))] {
 			f := m.byID[id]
 			if !f.leaseUntil.IsZero() {
 				f.ledger = append(f.ledger, fmt.Sprint(f.attempts, " unknown"))
@@ -89,6 +91,7 @@ func (m *model) claim(t *rapid.T) {
 			f.token++
 			if f.leaseUntil = (time.Time{}); f.attempts-f.free >= modelMaxAttempts {
 				f.state = Blocked
+				blocked++
 				continue
 			}
 			f.attempts++

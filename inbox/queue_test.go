@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -232,6 +234,43 @@ func TestX44_SpentForwardsAreBlockedAtClaim(t *testing.T) {
 		if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = inbox_id
 			WHERE delivery_id = $1 AND state = 'blocked' AND blocked_reason = $2 AND lease_until IS NULL AND settled_at IS NOT NULL`, id, reason); n != 1 {
 			t.Errorf("%s is not blocked with reason %s", id, reason)
+		}
+	}
+}
+
+func TestSpentForwardsTakeNobodysPlace(t *testing.T) {
+	s, pool := newStore(t)
+	for i := range 10 {
+		accept(t, s, delivery(fmt.Sprint("dlv_", i), "x"))
+	}
+	exec(t, pool, "UPDATE hooklatch.outbox SET attempts = 3 WHERE id % 2 = 0")
+	got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 4, Lease: time.Minute, MaxAttempts: 3})
+	if err != nil || len(got) != 4 {
+		t.Errorf("claimed %d, %v; want 4, since 5 are due and have attempts left", len(got), err)
+	}
+}
+
+func TestClaimDoesNotScanPayloads(t *testing.T) {
+	s, pool := newStore(t)
+	accept(t, s, delivery("dlv_1", "x"))
+	exec(t, pool, `INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size)
+		SELECT 't1', 'src1', 'old_' || n, sha256('x'), 1 FROM generate_series(1, 5000) n`)
+	exec(t, pool, `INSERT INTO hooklatch.payload (inbox_id, tenant, method, raw_query, headers, body)
+		SELECT id, 't1', 'POST', '', '', repeat('x', 200)::bytea FROM hooklatch.inbox WHERE delivery_id LIKE 'old%'`)
+	exec(t, pool, `INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, expires_at)
+		SELECT id, 't1', 'app', now() + interval '1 day' FROM hooklatch.inbox WHERE delivery_id LIKE 'old%'`)
+	exec(t, pool, "ANALYZE")
+	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", 16, time.Minute, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range plan {
+		if strings.Contains(line, "Seq Scan on payload") || strings.Contains(line, "Seq Scan on outbox") {
+			t.Errorf("the claim reads a whole table:\n%s", strings.Join(plan, "\n"))
 		}
 	}
 }
