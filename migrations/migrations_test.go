@@ -154,10 +154,19 @@ func migrators(t *testing.T, url string) {
 	}
 }
 
-func TestMigratorsRunOneAfterTheOther(t *testing.T) { migrators(t, empty(t)) }
+func TestMigratorsRunOneAfterTheOther(t *testing.T) { migrators(t, slow(t, empty(t))) }
+
+// slow makes every step of a migration take long enough for migrators to meet.
+func slow(t *testing.T, url string) string {
+	t.Helper()
+	exec1(t, url, `
+		CREATE FUNCTION pause() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); END';
+		CREATE EVENT TRIGGER pause ON ddl_command_start EXECUTE FUNCTION pause()`)
+	return url
+}
 
 func TestMigratorsBehindAPooler(t *testing.T) {
-	url := inboxtest.Pooler(t, empty(t), 8) // two for each
+	url := inboxtest.Pooler(t, slow(t, empty(t)), 8) // two for each
 	migrators(t, url)
 	if err := migrations.Check(t.Context(), connect(t, url+"&default_query_exec_mode=exec")); err != nil {
 		t.Error(err)

@@ -5,6 +5,7 @@ package devdb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -170,7 +171,8 @@ func TestHostileEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", tmp)
-	clients := map[string]string{"PGDATA": "/nowhere", "PGPORT": "1", "PGOPTIONS": "-c nonsense=1", "LC_ALL": "xx_YY", "LANG": "xx_YY"}
+	clients := map[string]string{"PGDATA": "/nowhere", "PGPORT": "1", "PGOPTIONS": "-c nonsense=1", "PGCLIENTENCODING": "LATIN1",
+		"LC_ALL": "xx_YY", "LANG": "xx_YY", "OUR_SECRET": "canary"}
 	for name, value := range clients {
 		t.Setenv(name, value)
 	}
@@ -178,8 +180,11 @@ func TestHostileEnvironment(t *testing.T) {
 	for name := range clients {
 		os.Unsetenv(name) // for our own client
 	}
-	if got := query(t, s, `SELECT current_setting('lc_messages')`); got != "C" {
+	if got := query(t, s, `SELECT current_setting('lc_messages') || reset_val FROM pg_settings WHERE name = 'client_encoding'`); got != "CUTF8" {
 		t.Error(got)
+	}
+	if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.process.cmd.Process.Pid)); err == nil && strings.Contains(string(env), "canary") {
+		t.Error("our secrets stand in the environment of Postgres")
 	}
 	if !strings.HasPrefix(s.home.dir, tmp) {
 		t.Errorf("data is in %s", s.home.dir)
