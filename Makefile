@@ -1,0 +1,47 @@
+# What needs more than a line is a script or a Go test; this file names the ways in.
+
+GO ?= go
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## one static binary: bin/hooklatch
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/hooklatch ./cmd/hooklatch
+
+# The race detector wants a C compiler.
+RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
+
+.PHONY: test
+test: postgres ## what a change must pass: gofmt, vet, every test
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
+	@$(GO) vet ./...
+	@$(GO) test $(RACE) ./...
+
+.PHONY: run
+run: build postgres ## the program with a source, an app and a live view; ARGS="--scheme stripe" adds flags
+	@exec bin/hooklatch dev $(ARGS)
+
+# Where packages put the binaries, as in inbox/devdb.
+POSTGRES = /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres /usr/lib/postgresql*/bin/postgres \
+	/usr/libexec/postgresql*/postgres /opt/homebrew/opt/postgresql*/bin/postgres /usr/local/opt/postgresql*/bin/postgres \
+	/opt/local/lib/postgresql*/bin/postgres /Applications/Postgres.app/Contents/Versions/*/bin/postgres /usr/local/pgsql/bin/postgres
+
+.PHONY: postgres
+postgres: ## install the binaries of Postgres, unless they are there or DATABASE_URL is set
+	@if [ -n "$$DATABASE_URL" ] || command -v postgres >/dev/null || ls $(POSTGRES) 2>/dev/null | grep -q .; then exit 0; fi; \
+	if command -v brew >/dev/null; then line='brew install postgresql@17'; \
+	elif command -v apt-get >/dev/null; then line='apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends postgresql'; \
+	elif command -v dnf >/dev/null; then line='dnf install -y postgresql-server'; \
+	elif command -v apk >/dev/null; then line='apk add postgresql'; \
+	elif command -v zypper >/dev/null; then line='zypper --non-interactive install postgresql-server'; \
+	elif command -v pacman >/dev/null; then line='pacman -S --noconfirm postgresql'; \
+	else echo 'No Postgres binaries on this machine: install Postgres 14 or newer, or set DATABASE_URL.' >&2; exit 1; fi; \
+	case "$$line" in brew*) as='sh -c';; *) \
+		if [ "$$(id -u)" = 0 ]; then as='sh -c'; \
+		elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as='sudo -n sh -c'; \
+		else echo "No Postgres binaries on this machine. Run:  sudo sh -c '$$line'" >&2; exit 1; fi;; \
+	esac; \
+	echo "No Postgres binaries on this machine. Running: $$line"; \
+	$$as "$$line"
