@@ -39,7 +39,7 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x.w, x.r, x.start = w, r, time.Now()
 	x.consumed = r.Body == nil || r.Body == http.NoBody
-	x.result = Result{RequestID: newRequestID(), Peer: hostOf(r.RemoteAddr)}
+	x.result = Result{RequestID: newRequestID(), Peer: hostOf(r.RemoteAddr), BodyBytes: max(r.ContentLength, 0)}
 	return x
 }
 
@@ -109,7 +109,6 @@ func (x *exchange) receive(req verify.Request) error {
 	if x.consumed {
 		size = 0
 	}
-	x.result.BodyBytes = max(size, 0)
 	if size > s.maxBody {
 		return errTooLarge
 	}

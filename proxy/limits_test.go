@@ -37,6 +37,7 @@ func newGate() *gate {
 }
 
 func TestX39_NoSlotFree(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		cfg  Config
@@ -265,6 +266,7 @@ func TestBufferIsNotReusedAfterAnError(t *testing.T) {
 }
 
 func TestLargeBodyAboveThePool(t *testing.T) {
+	t.Parallel()
 	s := src1(t)
 	s.MaxBody = 5 << 20
 	in := &recorder{}

@@ -129,33 +129,3 @@ func TestForwardsAreNotAppendedTo(t *testing.T) {
 		t.Errorf("forwards %v", got)
 	}
 }
-
-func TestIDInTheBodyOfAScheme(t *testing.T) {
-	stripe := func(body string) *message {
-		mac := macOf("whsec_0123456789abcdef0123456789abcdef", "1760000000."+body)
-		return &message{method: "POST", target: "/in/src1", body: []byte(body), header: [][2]string{{"Stripe-Signature", "t=1760000000,v1=" + mac}}}
-	}
-	s := src1(t)
-	s.Verifier = verifier(t, "stripe", key(t, "k1", "whsec_0123456789abcdef0123456789abcdef"))
-	in := &recorder{}
-	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{s}}})
-	for i, c := range []struct{ body, id, eventType string }{
-		{`{"id":"evt_1","type":"invoice.paid"}`, "evt_1", "invoice.paid"},
-		{`{"type":"invoice.paid"}`, "", "invoice.paid"},
-		{`{"id":"a b"}`, "", ""},
-		{`{"id":"snap:1"}`, "", ""},
-		{`no json`, "", ""},
-	} {
-		if c.id == "" {
-			c.id = "body:" + hashOf(c.body)
-		}
-		r := g.send(stripe(c.body)).receipt(t)
-		d := in.deliveries()[i]
-		if r.DeliveryID != c.id || d.DeliveryID != c.id || d.EventType != c.eventType {
-			t.Errorf("%s: delivery id %q, type %q", c.body, d.DeliveryID, d.EventType)
-		}
-		if strings.HasPrefix(c.id, "body:") != (d.MetaError != "") {
-			t.Errorf("%s: meta error %q", c.body, d.MetaError)
-		}
-	}
-}

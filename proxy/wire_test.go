@@ -15,6 +15,7 @@ import (
 // TestNetHTTP is the golden table of what net/http hands to the handler and what
 // the proxy makes of it. A new Go version that changes a line fails here.
 func TestNetHTTP(t *testing.T) {
+	t.Parallel()
 	m := signed("dlv_wire", "abc")
 	length := func(m *message) string { return m.head("Content-Length: 3") + "abc" }
 	lines := func(old, new string) string { return strings.Replace(length(m), old, new, 1) }
@@ -56,6 +57,7 @@ func TestNetHTTP(t *testing.T) {
 		{"TLS to a plain port", "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", 400, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			g := start(t, setup{})
 			answers := g.all(c.wire)
 			if c.status == 0 {
@@ -78,6 +80,7 @@ func TestNetHTTP(t *testing.T) {
 }
 
 func TestX21_SmuggledRequest(t *testing.T) {
+	t.Parallel()
 	in := &recorder{}
 	g := start(t, setup{inbox: in})
 	smuggled := signed("dlv_smuggled", "abc").wire()
@@ -113,6 +116,7 @@ func TestRefusedBodyClosesTheConnection(t *testing.T) {
 }
 
 func TestExpectContinue(t *testing.T) {
+	t.Parallel()
 	g := start(t, setup{})
 	converse := func(m *message, length int) (statuses []int) {
 		c := g.dial()
@@ -149,6 +153,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 func TestX23_StalledHeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, setup{tune: func(s *http.Server) { s.ReadHeaderTimeout = 50 * time.Millisecond }})
 	c := g.dial()
 	io.WriteString(c, "POST /in/src1 HTTP/1.1\r\nHost: hooks.example.com\r\n")
@@ -185,10 +190,8 @@ func TestX23_SlowBody(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newPipeListener()
-				p, err := New(&recorder{}, Config{Sources: []Source{src1(t)}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				var results []Result
+				p := newProxy(t, &recorder{}, &results)
 				server := NewServer(p)
 				go server.Serve(l)
 				defer server.Close()
@@ -223,6 +226,10 @@ func TestX23_SlowBody(t *testing.T) {
 					t.Errorf("status %d after %s", res.StatusCode, took)
 				}
 				conn.Close()
+				synctest.Wait()
+				if len(results) != 1 || results[0].Status != c.status || results[0].Disconnected {
+					t.Errorf("reports %+v", results)
+				}
 			})
 		})
 	}
@@ -244,6 +251,7 @@ func TestX23_SlowBodyOverHTTP2(t *testing.T) {
 }
 
 func TestX23_RapidReset(t *testing.T) {
+	t.Parallel()
 	g := start(t, setup{tls: true})
 	conn := g.tlsConn()
 	c := newFramer(conn)
@@ -275,6 +283,7 @@ func TestX23_RapidReset(t *testing.T) {
 }
 
 func TestHTTP2(t *testing.T) {
+	t.Parallel()
 	in := &recorder{}
 	g := start(t, setup{inbox: in, tls: true})
 	m := signed("dlv_h2", body1)
