@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -240,11 +241,28 @@ func (d *devRun) introduce(curl string) {
 	e.head("admin", "%s/readyz  and  %s/metrics", st.Admin, st.Admin)
 	e.head("tunnel", "cloudflared tunnel --url %s   (or any other) makes it public", strings.TrimSuffix(st.URL, devPath))
 	e.head("curl", "%s", curl)
+	me := programName()
 	done := "committed and handed on"
 	if d.o.to != "" {
 		done = "committed"
 	}
-	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  hooklatch send   |   hooklatch send --break body", done))
+	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  %s send   |   %s send --break body", done, me, me))
+}
+
+// programName is how a person in another terminal calls this program: by its name
+// if PATH leads there, else as it was called here.
+func programName() string {
+	found, err := exec.LookPath("hooklatch")
+	if err == nil {
+		there, thereErr := os.Stat(found)
+		exe, exeErr := os.Executable()
+		if thereErr == nil && exeErr == nil {
+			if here, err := os.Stat(exe); err == nil && os.SameFile(there, here) {
+				return "hooklatch"
+			}
+		}
+	}
+	return os.Args[0]
 }
 
 // curl is a line for the shell, good as long as its timestamp is.
