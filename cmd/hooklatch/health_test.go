@@ -6,17 +6,39 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// newHealth is a health whose database is away while *lost is set.
-func newHealth(lost, misfit *error, clock *time.Duration) *health {
-	h := &health{log: slog.New(slog.DiscardHandler), offset: func(time.Duration) {}}
-	h.ready = func(context.Context) (time.Duration, error) { return *clock, *lost }
-	h.schema = func(context.Context) error { return *misfit }
-	return h
+// world is what a health looks at.
+type world struct {
+	mu           sync.Mutex
+	lost, misfit error
+	clock        time.Duration
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *world) health() *health {
+	return &health{
+		log: slog.New(slog.DiscardHandler), offset: func(time.Duration) {},
+		ready: func(context.Context) (time.Duration, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.clock, w.lost
+		},
+		schema: func(context.Context) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.misfit
+		},
+	}
 }
 
 func readyz(h *health) (status int, body string) {
@@ -27,9 +49,8 @@ func readyz(h *health) (status int, body string) {
 
 func TestReadyzFollowsWhatItDependsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lost, misfit error
-		var clock time.Duration
-		h := newHealth(&lost, &misfit, &clock)
+		w := &world{}
+		h := w.health()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		expect := func(when string, status int, text string) {
@@ -44,26 +65,26 @@ func TestReadyzFollowsWhatItDependsOn(t *testing.T) {
 		h.start()
 		expect("started", 200, "ready")
 
-		lost = errors.New("connection refused")
+		w.set(func() { w.lost = errors.New("connection refused") })
 		pass(1900 * time.Millisecond)
 		expect("away for less than 2 s", 200, "ready")
 		pass(700 * time.Millisecond)
 		expect("away for more than 2 s", 503, "[-] database: not writable for 2s: connection refused")
-		lost = nil
+		w.set(func() { w.lost = nil })
 		pass(time.Second)
 		expect("back", 200, "ready")
 
-		clock = -31 * time.Second
+		w.set(func() { w.clock = -31 * time.Second })
 		pass(time.Second)
 		expect("clocks apart", 503, "[-] clock: the database's clock is -31s ahead")
-		clock = 29 * time.Second
+		w.set(func() { w.clock = 29 * time.Second })
 		pass(time.Second)
 		expect("clocks near", 200, "ready")
 
-		misfit = errors.New("schema is version 9")
+		w.set(func() { w.misfit = errors.New("schema is version 9") })
 		pass(11 * time.Second)
 		expect("another schema", 503, "[-] schema: schema is version 9")
-		misfit = nil
+		w.set(func() { w.misfit = nil })
 		pass(11 * time.Second)
 		expect("the right schema", 200, "ready")
 
@@ -82,8 +103,7 @@ func TestReadyzFollowsWhatItDependsOn(t *testing.T) {
 
 func TestReadyzDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var misfit error
-		h := newHealth(nil, &misfit, nil)
+		h := (&world{}).health()
 		h.ready = func(ctx context.Context) (time.Duration, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
