@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -19,7 +21,7 @@ import (
 )
 
 // TestDatabaseScripts runs testdata/database/*.txtar, each with a migrated
-// database of its own behind DATABASE_URL. Scripts fill it with these commands:
+// database of its own behind DATABASE_URL and an empty one behind EMPTY_URL. Scripts fill it with these commands:
 //
 //	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
@@ -31,8 +33,8 @@ func TestDatabaseScripts(t *testing.T) {
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			url := inboxtest.URL(t)
-			pool, err := pgxpool.New(t.Context(), url)
+			address := inboxtest.URL(t)
+			pool, err := pgxpool.New(t.Context(), address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +47,8 @@ func TestDatabaseScripts(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
 				Setup: func(e *testscript.Env) error {
-					e.Setenv("DATABASE_URL", url)
+					e.Setenv("DATABASE_URL", address)
+					e.Setenv("EMPTY_URL", emptyDatabase(t, pool, address))
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
@@ -53,6 +56,25 @@ func TestDatabaseScripts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// emptyDatabase makes a database without a schema beside that of address.
+func emptyDatabase(t *testing.T, pool *pgxpool.Pool, address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := pgx.Identifier{u.Path[1:] + "_empty"}
+	u.Path += "_empty"
+	if _, err := pool.Exec(t.Context(), "CREATE DATABASE "+name.Sanitize()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.Background(), "DROP DATABASE "+name.Sanitize()+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return u.String()
 }
 
 type filler struct {

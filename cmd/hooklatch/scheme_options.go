@@ -235,7 +235,7 @@ func parseUnix(flag, text string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || seconds < 0 {
+	if err != nil {
 		return time.Time{}, usagef(flag+" 1700000000", "%s %q is no time in Unix seconds", flag, text)
 	}
 	return time.Unix(seconds, 0), nil

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// schemeConfig is the scheme of a source: the name of a preset or a recipe.
+type schemeConfig struct {
+	name   string
+	recipe json.RawMessage // as JSON
+}
+
+func (s *schemeConfig) decodeNode(d *decoder, n ast.Node, path string) {
+	switch n.(type) {
+	case *ast.SequenceNode:
+		d.problem(n, path, "a list of schemes is not in this version")
+		return
+	case *ast.MappingNode, *ast.MappingValueNode:
+		var value any
+		err := yaml.NodeToValue(n, &value)
+		if err == nil {
+			s.recipe, err = json.Marshal(value)
+		}
+		if err != nil {
+			p := syntaxProblem(err)
+			d.problem(n, path, "%s", p.Message)
+		}
+		return
+	}
+	s.name, _ = d.text(n, path)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s schemeConfig) MarshalJSON() ([]byte, error) {
+	if s.recipe != nil {
+		return s.recipe, nil
+	}
+	return json.Marshal(s.name)
+}
+
+// fieldConfig is a place in a request.
+type fieldConfig struct{ verify.Field }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *fieldConfig) UnmarshalText(text []byte) error {
+	var err error
+	if f.Field, err = verify.ParseField(string(text)); err != nil {
+		return fmt.Errorf("%q is no place such as /data/id or header:X-Event-Id", text)
+	}
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (f fieldConfig) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+func (r *routeConfig) decodeNode(d *decoder, n ast.Node, path string) {
+	if _, ok := n.(ast.MapNode); ok {
+		type plain routeConfig
+		d.object(n, reflect.ValueOf((*plain)(r)).Elem(), path)
+		return
+	}
+	r.To, _ = d.text(n, path)
+}
