@@ -2,14 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -176,42 +171,11 @@ const maxConfigFile = 4 << 20
 // readConfig reads and checks a configuration, all but what only the secrets
 // show. Its error has exit code 3 and holds every problem that was found.
 func readConfig(file string) (*config, error) {
-	text, err := readConfigFile(file)
+	text, err := readProtected(file, maxConfigFile)
 	if err != nil {
 		return nil, fail(exitConfig, fmt.Errorf("read configuration: %w", err), "hooklatch COMMAND -c FILE")
 	}
 	return parseConfig(file, text, time.Now())
-}
-
-func readConfigFile(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := refuseWritable(f); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
-	if err == nil && len(text) > maxConfigFile {
-		err = fmt.Errorf("%s: larger than %s", file, size(maxConfigFile))
-	}
-	return text, err
-}
-
-// errWritable: whoever may write the file decides what is accepted and where it
-// goes.
-var errWritable = errors.New("writable by group or others")
-
-func refuseWritable(f *os.File) error {
-	stat, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if runtime.GOOS != "windows" && stat.Mode().IsRegular() && stat.Mode().Perm()&0o022 != 0 {
-		return &fs.PathError{Op: "read", Path: f.Name(), Err: fmt.Errorf("%w (mode %04o): chmod go-w %s", errWritable, stat.Mode().Perm(), f.Name())}
-	}
-	return nil
 }
 
 // parseConfig reads text. now decides which keys are valid.

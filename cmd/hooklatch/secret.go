@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -139,6 +141,27 @@ func (r secretRef) read(ctx context.Context, dir string) ([]byte, error) {
 }
 
 func readSecretFile(file string) ([]byte, error) {
+	text, err := readProtected(file, maxSecretFile)
+	return cutLineEnd(text), err
+}
+
+// errWritable: whoever may write the file decides what is accepted and where it
+// goes.
+var errWritable = errors.New("writable by group or others")
+
+func refuseWritable(f *os.File) error {
+	stat, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS != "windows" && stat.Mode().IsRegular() && stat.Mode().Perm()&0o022 != 0 {
+		return &fs.PathError{Op: "read", Path: f.Name(), Err: fmt.Errorf("%w (mode %04o): chmod go-w %s", errWritable, stat.Mode().Perm(), f.Name())}
+	}
+	return nil
+}
+
+// readProtected reads a file of which only its owner decides what it says.
+func readProtected(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -147,14 +170,14 @@ func readSecretFile(file string) ([]byte, error) {
 	if err := refuseWritable(f); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxSecretFile {
-		return nil, fmt.Errorf("%s: larger than %s", file, size(maxSecretFile))
+	if int64(len(text)) > most {
+		return nil, fmt.Errorf("%s: larger than %s", file, size(most))
 	}
-	return cutLineEnd(text), nil
+	return text, nil
 }
 
 func (r secretRef) execute(ctx context.Context, dir string) ([]byte, error) {
