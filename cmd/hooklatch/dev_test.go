@@ -62,6 +62,9 @@ func TestDevShowsEachAnswerOnce(t *testing.T) {
 	d.line("  secret  ", d.state.Secret)
 	d.line("→", "hooklatch.test", "202 accepted", "dev-1")
 	d.line("←", "echo", "attempt 1", "200")
+	if output := d.output(); strings.Index(output, "  ready  ") > strings.Index(output, "→") {
+		t.Error("events come before the ready line")
+	}
 	for _, c := range []struct{ fault, status, sign, shown string }{
 		{"", "202 accepted", "→", "202 accepted"},
 		{"body", "401 signature_invalid", "✗", "401 signature_invalid"},
@@ -210,6 +213,9 @@ func TestDevRecordsWhatItGotByteForByte(t *testing.T) {
 	recorded, err := os.ReadFile(files[1])
 	if err != nil || !bytes.HasSuffix(recorded, []byte("\n\n"+body)) || !bytes.Contains(recorded, []byte("X-Webhook-Delivery-Id: dlv_rec\n")) {
 		t.Errorf("recorded %q %v", recorded, err)
+	}
+	if recorded, err := os.ReadFile(files[3]); err != nil || bytes.Contains(recorded, []byte("\nExpect:")) {
+		t.Errorf("what is recorded still waits to be asked for its body: %v", err)
 	}
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte(d.state.Secret), 0o600); err != nil {

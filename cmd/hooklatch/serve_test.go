@@ -9,7 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
@@ -246,25 +248,37 @@ func TestRolesShareTheWorkOverTwoProcesses(t *testing.T) {
 	forward.end()
 }
 
-func TestBehindATransactionPoolerNothingIsPrepared(t *testing.T) {
+func TestACommitWakesTheConsumer(t *testing.T) {
 	t.Parallel()
-	app, appURL := startApp(t)
+	_, appURL := startApp(t)
 	s := newSite(t)
-	s.config(appURL, "database: {pooler: pgbouncer}")
-	database := inboxtest.URL(t)
-	sv := startServe(t, s, database)
-	for i := range 20 {
+	s.config(appURL)
+	sv := startServe(t, s, inboxtest.URL(t))
+	begun := time.Now()
+	for i := range 6 {
 		id := "dlv_" + strconv.Itoa(i)
-		if a := do(t, http.DefaultClient, s.request(sv.url, id, `{"id":"x"}`)); a.status != 202 {
+		if a := do(t, http.DefaultClient, s.request(sv.url, id, "{}")); a.status != 202 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
+		sv.line(`"msg":"attempt"`, id)
 	}
-	eventually(t, "all handed on", func() bool { return len(app.requests()) == 20 })
-	get(t, sv.admin+"/metrics")
-	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_0", "other")); a.status != 409 {
-		t.Errorf("conflict: %d %s", a.status, a.body)
+	// Each would have waited for half a second or more for the poll.
+	if took := time.Since(begun); took > 2500*time.Millisecond {
+		t.Errorf("6 deliveries, one after the other, took %s", took)
 	}
 	sv.end()
+}
+
+func TestPoolForATransactionPoolerPreparesNothing(t *testing.T) {
+	t.Parallel()
+	pool, err := openPool(t.Context(), "postgres://u@127.0.0.1:1/x", "pgbouncer", "test", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if c := pool.Config().ConnConfig; c.DefaultQueryExecMode != pgx.QueryExecModeExec || len(c.RuntimeParams) > 0 {
+		t.Errorf("mode %s, start-up parameters %v", c.DefaultQueryExecMode, c.RuntimeParams)
+	}
 }
 
 func TestHangupEndsNothing(t *testing.T) {

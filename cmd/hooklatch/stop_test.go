@@ -17,7 +17,7 @@ func TestP12_NoAcceptedRequestIsCutByAStop(t *testing.T) {
 	t.Parallel()
 	app, appURL := startApp(t)
 	s := newSite(t)
-	s.config(appURL, "stop: {lame_duck: 300ms, shutdown: 10s, attempts: 10s, total: 20s}")
+	s.config(appURL, "stop: {lame_duck: 1s, shutdown: 10s, attempts: 10s, total: 20s}")
 	database := inboxtest.URL(t)
 	sv := startServe(t, s, database)
 
@@ -69,6 +69,15 @@ func TestP12_NoAcceptedRequestIsCutByAStop(t *testing.T) {
 		r.Body.Close()
 		return r.StatusCode == 503
 	})
+	// Still taken, but the next request is to come over another connection.
+	if resp, err := http.DefaultClient.Do(s.request(sv.url, "dlv_duck", "{}")); err != nil {
+		t.Errorf("during the lame duck: %v", err)
+	} else {
+		resp.Body.Close()
+		if resp.StatusCode != 202 || !resp.Close {
+			t.Errorf("during the lame duck: %d, connection to be closed: %v", resp.StatusCode, resp.Close)
+		}
+	}
 	if code := sv.wait(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}

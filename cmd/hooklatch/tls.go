@@ -15,7 +15,7 @@ func newTLS(certificates []tls.Certificate) *tls.Config {
 		var fits *tls.Certificate
 		for i := range certificates {
 			c := &certificates[i]
-			if hello.ServerName == "" || c.Leaf.VerifyHostname(hello.ServerName) != nil {
+			if c.Leaf.VerifyHostname(hello.ServerName) != nil { // also where there is none
 				continue
 			}
 			if hello.SupportsCertificate(c) == nil {
