@@ -267,9 +267,10 @@ func (s *Store) recheck(ctx context.Context, candidates []*acceptance) error {
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // settingsSQL is local to the transaction, so that neither the cluster's defaults
-// nor a pooler's last client decide what a commit means.
-const settingsSQL = `SELECT set_config('synchronous_commit', 'on', true),
-	set_config('statement_timeout', '3s', true), set_config('lock_timeout', '1s', true)`
+// nor a pooler's last client decide what a commit means. The last one frees the
+// keys of a process that has vanished without closing its connection.
+const settingsSQL = `SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '3s', true),
+	set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true)`
 
 // insertSQL inserts the candidates that are new, with payload and forwards.
 const insertSQL = `

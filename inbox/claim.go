@@ -18,6 +18,11 @@ const (
 	ReasonBodyPruned        = "body_pruned"
 )
 
+// queueTx begins the transactions of claim and settle. A process that vanishes in
+// the middle of one, its connection still open, must not keep its rows locked.
+var queueTx = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s';
+	SET LOCAL lock_timeout = '1s'; SET LOCAL idle_in_transaction_session_timeout = '5s'`}
+
 // claimSQL leases what is due, oldest first. A row whose lease has expired leaves
 // an attempt of unknown end behind; one that has no attempts or no time left is
 // blocked in place of being handed out. The payload is looked for by a scalar
@@ -80,7 +85,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	for {
 		var claimed []Forward
 		var blocked int
-		err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) (err error) {
 			claimed, blocked, err = claim(ctx, tx, now, r)
 			if err != nil {
 				return err

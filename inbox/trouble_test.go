@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 // begin opens a session of its own in which another writer can be played.
@@ -302,5 +304,40 @@ func TestClassify(t *testing.T) {
 		if got := classify(c.err, c.committing).public(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// E10: a process that vanishes in the middle of a transaction, without closing
+// its connection, frees its rows.
+func TestCaseE10_VanishedProcessFreesItsRows(t *testing.T) {
+	for name, hold := range map[string]func(s *Store) error{
+		"accept": func(s *Store) error {
+			_, err := s.Accept(context.Background(), delivery("dlv_2", "x"))
+			return err
+		},
+		"claim": func(s *Store) error {
+			_, err := s.Claim(context.Background(), ClaimRequest{Destination: "app", Limit: 1, Lease: time.Minute})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, direct, proxy := faulty(t)
+			accept(t, s, delivery("dlv_1", "x"))
+			proxy.AtCommit(inboxtest.HoldCommit, 1)
+			ended := make(chan error)
+			go func() { ended <- hold(s) }()
+			proxy.Await(func(c inboxtest.Counts) bool { return c.Held == 1 })
+			deadline := time.Now().Add(20 * time.Second)
+			for count(t, direct, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`) > 0 {
+				if time.Now().After(deadline) {
+					t.Fatal("the transaction is still open")
+				}
+			}
+			proxy.Set(inboxtest.Reset)
+			if err := <-ended; err == nil {
+				t.Error("void: it was not held")
+			}
+		})
 	}
 }
