@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -60,6 +61,11 @@ func TestP12_NoAcceptedRequestIsCutByAStop(t *testing.T) {
 		})
 	}
 	<-enough
+	idle := &http.Transport{}
+	defer idle.CloseIdleConnections()
+	if a := do(t, &http.Client{Transport: idle}, s.request(sv.url, "dlv_idle", "{}")); a.status != 202 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
 	sv.signal(syscall.SIGTERM)
 	eventually(t, "not ready during the lame duck", func() bool {
 		r, err := http.Get(sv.admin + "/readyz")
@@ -82,6 +88,9 @@ func TestP12_NoAcceptedRequestIsCutByAStop(t *testing.T) {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	clients.Wait()
+	if strings.Contains(sv.output(), "requests were cut") {
+		t.Error("a connection without any request held up the stop")
+	}
 	for status := range statuses {
 		if status != 202 && status != 503 {
 			t.Errorf("%d answers of status %d", statuses[status], status)
