@@ -17,10 +17,11 @@ import (
 )
 
 // The script ends pgbouncer when its input ends, which is with the test or with
-// this process.
-const poolerScript = `"$@" </dev/null 2>"$0/log" & pid=$!
+// this process. An interrupt from the terminal must not end the script before that.
+const poolerScript = `trap '' HUP INT TERM
+"$@" </dev/null 2>"$0/log" & pid=$!
 read -r _
-kill "$pid"; wait "$pid"; rm -rf "$0"`
+kill -KILL "$pid"; wait "$pid"; rm -rf "$0"`
 
 const poolerConfig = `[databases]
 %s = host=%s port=%d user=%s%s
