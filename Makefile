@@ -45,3 +45,15 @@ postgres: ## install the binaries of Postgres, unless they are there or DATABASE
 	esac; \
 	echo "No Postgres binaries on this machine. Running: $$line"; \
 	$$as "$$line"
+
+.PHONY: bench
+bench: postgres ## accepted requests per second beside references; ARGS="-connections 64 -body 65536"
+	@$(GO) run ./cmd/bench $(ARGS)
+
+.PHONY: octokit
+octokit: postgres ## send 329 real GitHub events through serve; skipped without npm
+	@if ! command -v npm >/dev/null; then echo 'skipped: npm is not installed, and the events come from an npm package'; exit 0; fi; \
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$$dir" @octokit/webhooks-examples@7.6.1 && \
+	OCTOKIT_EXAMPLES="$$dir/node_modules/@octokit/webhooks-examples/api.github.com/index.json" \
+		$(GO) test ./cmd/hooklatch -count=1 -run TestOctokitPayloads -v
