@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every YAML block of README is a configuration that the program takes.
+func TestReadmeConfigurationsPassTheCheck(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```yaml\n")[1:]
+	if len(blocks) == 0 {
+		t.Fatal("void: README has no YAML block")
+	}
+	for _, block := range blocks {
+		yaml, _, _ := strings.Cut(block, "```")
+		file := filepath.Join(t.TempDir(), "hooklatch.yaml")
+		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), &stdio{in: os.Stdin, out: &out, err: &errs}, []string{"config", "check", "--no-secrets", "-c", file}); code != 0 {
+			t.Errorf("exit %d\n%s%s", code, out.String(), errs.String())
+		}
+	}
+}
+
+// README's table of refusals has a row for each kind of send --break.
+func TestReadmeNamesEveryBreak(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range breakNames() {
+		if !strings.Contains(string(text), "\n| `"+kind+"` |") {
+			t.Errorf("README has no row for --break %s", kind)
+		}
+	}
+}
