@@ -25,7 +25,7 @@ func (r Recipe) Compile() (Scheme, error) {
 		{"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
-		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"headers", b.headers},
+		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil {
@@ -162,6 +162,13 @@ func (b *builder) bind(p place, demanded bool, kinds ...placeKind) (place, error
 	if !allowed {
 		return place{}, fmt.Errorf("the value cannot stand in %s", p)
 	}
+	for i := range b.p.signature.places {
+		// A signature does not sign itself, and a token that was read as an id
+		// would be stored and logged. Headers are told apart by slot.
+		if s := &b.p.signature.places[i]; s.kind == p.kind && p.kind != placeHeader && s.same(&p) {
+			return place{}, fmt.Errorf("%s holds the signature", p)
+		}
+	}
 	var err error
 	switch p.kind {
 	case placeHeader:
@@ -174,8 +181,8 @@ func (b *builder) bind(p place, demanded bool, kinds ...placeKind) (place, error
 
 // field finds or makes the place of a {sig:…} value.
 func (b *builder) field(tag string) (int, error) {
-	if b.p.signature.kvSep == 0 {
-		return 0, fmt.Errorf("{sig:%s} needs signature.kv_sep", tag)
+	if b.p.signature.kvSep == 0 || b.p.signature.listSep == 0 {
+		return 0, fmt.Errorf("{sig:%s} needs signature.kv_sep, and list_sep to stand beside the signature", tag)
 	}
 	if index(b.p.signature.tags, tag) >= 0 {
 		return 0, fmt.Errorf("{sig:%s} is a signature itself", tag)
@@ -205,7 +212,8 @@ func (b *builder) template() error {
 	if err != nil {
 		return err
 	}
-	variable, secret := false, false
+	variable, secret, selfSigned := false, false, false
+	inBody := b.p.signature.in == placeJSON || b.p.signature.in == placeForm
 	for i := range parts {
 		p := &parts[i]
 		switch p.kind {
@@ -223,10 +231,18 @@ func (b *builder) template() error {
 			b.p.needsURL = true
 		case partBody, partBodySHA256Hex, partBodySHA256Raw:
 			b.p.bodySigned = true
+			selfSigned = inBody
+		case partFormSorted, partBodyCRC32:
+			selfSigned = inBody
+		case partQueryRaw:
+			selfSigned = b.p.signature.in == placeQuery
 		case partParam:
 			if index(b.r.Params, p.text) < 0 {
 				return fmt.Errorf("{param:%s} is not in params", p.text)
 			}
+		}
+		if selfSigned {
+			return fmt.Errorf("{%s} holds the signature", p.text)
 		}
 		variable = true
 	}

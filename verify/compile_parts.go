@@ -45,6 +45,9 @@ func (b *builder) signaturePlaces() error {
 	if len(names) == 0 {
 		return errors.New("name is missing")
 	}
+	if b.p.algo.family == familyBasic && r.In != "" && r.In != "header" {
+		return errors.New("basic stands in a header")
+	}
 	kind := r.In
 	switch kind {
 	case "", "header":
@@ -274,6 +277,9 @@ func (b *builder) require() error {
 		if err != nil {
 			return err
 		}
+		if slices.ContainsFunc(b.p.require, func(q requirement) bool { return q.slot == slot }) {
+			return fmt.Errorf("header %s stands twice", r.Header)
+		}
 		b.p.require = append(b.p.require, requirement{slot, r.Equals})
 	}
 	return nil
@@ -322,22 +328,6 @@ func (b *builder) ack() error {
 	}
 	if c := a.OnConflict; c != "" && c != "reject" && c != "accept_first" {
 		return fmt.Errorf("unknown on_conflict %q", c)
-	}
-	return nil
-}
-
-// headers is the last look: the signature must not sign itself.
-func (b *builder) headers() error {
-	for i := range b.p.parts {
-		p := &b.p.parts[i]
-		if p.kind != partPlace {
-			continue
-		}
-		for j := range b.p.signature.places {
-			if s := &b.p.signature.places[j]; s.kind == p.place.kind && s.kind != placeHeader && s.same(&p.place) {
-				return fmt.Errorf("template: {%s} is the signature", p.text)
-			}
-		}
 	}
 	return nil
 }

@@ -262,6 +262,10 @@ func strictNames(text []byte) error {
 	return nil
 }
 
+// foldable finds what encoding/json takes for another letter: it compares names
+// by Unicode case folding, which knows a long s too.
+func foldable(r rune) bool { return r >= 'A' && r <= 'Z' || r > '~' }
+
 func strictValue(d *json.Decoder, depth int) error {
 	token, err := d.Token()
 	if err != nil {
@@ -291,7 +295,7 @@ func strictValue(d *json.Decoder, depth int) error {
 			switch {
 			case slices.Contains(seen, name):
 				return fmt.Errorf("field %q stands twice", name)
-			case name != strings.ToLower(name):
+			case strings.ContainsFunc(name, foldable):
 				return fmt.Errorf("unknown field %q", name)
 			case depth == 0 && slices.Contains(later, name):
 				return fmt.Errorf("field %q is not supported", name)
