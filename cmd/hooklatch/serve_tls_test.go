@@ -114,7 +114,11 @@ func TestServeOverTLSByServerName(t *testing.T) {
 	if metrics := get(t, sv.admin+"/metrics").body; !strings.Contains(metrics, `hooklatch_certificate_not_after_timestamp_seconds{domain="*.b.example.com"}`) {
 		t.Error("/metrics lacks the end of a certificate")
 	}
-	sv.end()
+	begun := time.Now()
+	sv.end() // with idle connections of HTTP/2
+	if took := time.Since(begun); took > 10*time.Second || strings.Contains(sv.output(), "requests were cut") {
+		t.Errorf("the stop took %s", took)
+	}
 	if strings.Contains(sv.output(), "handshake") {
 		t.Error("failed handshakes of strangers are in the log")
 	}

@@ -152,7 +152,7 @@ func (s *server) servePublic() {
 	s.public = proxy.NewServer(s.handler())
 	s.public.ErrorLog = httpErrors(s.log, "public")
 	s.public.TLSConfig = newTLS(s.secrets.Certificates)
-	s.public.ConnState = s.connections.state
+	s.public.ConnState = s.connections.note
 	if l := s.listeners.https; l != nil {
 		s.accepting.Add(1)
 		s.serve("listen.https", func() error {

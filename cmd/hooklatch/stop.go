@@ -62,47 +62,55 @@ func (s *server) drain(lameDuck, shutdown time.Duration, drained <-chan error) e
 
 // endPublic closes the public listeners, lets what has connected get its answer,
 // and cuts what has none in time. http.Server.Shutdown comes only then: from its
-// beginning on it hangs up on requests that it reads, without any answer.
+// beginning on it hangs up on requests that it reads, without any answer. It is
+// left with idle connections of HTTP/2, to which it says goodbye.
 func (s *server) endPublic(patience time.Duration) (allAnswered bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	for _, l := range []net.Listener{s.listeners.https, s.listeners.http} {
 		if l != nil {
 			l.Close()
 		}
 	}
 	s.accepting.Wait()
-	s.public.SetKeepAlivesEnabled(false) // hangs up on idle connections
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	s.public.SetKeepAlivesEnabled(false) // hangs up on idle connections of HTTP/1
 	select {
-	case <-s.connections.gone():
-		allAnswered = true
-	case <-timer.C:
+	case <-s.connections.quiet():
+	case <-ctx.Done():
+	}
+	if s.public.Shutdown(ctx) == nil {
+		return true
 	}
 	s.public.Close()
-	return allAnswered
+	return false
 }
 
-// connections counts those of a server, by its ConnState.
+// connections knows which of a server's have a request, or may have one that
+// nobody has read yet.
 type connections struct {
 	mu    sync.Mutex
-	open  int
+	busy  map[net.Conn]bool
 	empty chan struct{} // nil: nobody waits
 }
 
-func (c *connections) state(_ net.Conn, state http.ConnState) {
+// note is a ConnState.
+func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
-	case http.StateNew:
-		c.open++
-	case http.StateClosed, http.StateHijacked:
-		c.open--
+	case http.StateNew, http.StateActive:
+		if c.busy == nil {
+			c.busy = map[net.Conn]bool{}
+		}
+		c.busy[conn] = true
+	default:
+		delete(c.busy, conn)
 		c.tell()
 	}
 }
 
-// gone returns what is closed once no connection is open.
-func (c *connections) gone() <-chan struct{} {
+// quiet returns what is closed once no connection is busy.
+func (c *connections) quiet() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	empty := make(chan struct{})
@@ -112,7 +120,7 @@ func (c *connections) gone() <-chan struct{} {
 }
 
 func (c *connections) tell() {
-	if c.open == 0 && c.empty != nil {
+	if len(c.busy) == 0 && c.empty != nil {
 		close(c.empty)
 		c.empty = nil
 	}
