@@ -41,8 +41,8 @@ type Result struct {
 	Err     error  // a fault of ours, with its cause
 
 	DeliveryID, EventID, EventType string
-	// Scheme and KeyID are as configured. After a refusal KeyID is the key that the
-	// request named, where there is such a key.
+	// Scheme is as configured, and so is KeyID, but for the reason key_unknown: then
+	// it is what the request said, where that is short and printable.
 	Scheme, KeyID string
 	Retiring      bool // a later key is active beside KeyID
 	MetaError     string

@@ -265,8 +265,12 @@ func (b *builder) covered(v *place) bool {
 				return true
 			}
 		}
-		if v.kind == placeQuery && (p.kind == partURL || p.kind == partPathQuery || p.kind == partQueryRaw) ||
-			v.kind == placeForm && p.kind == partFormSorted {
+		switch {
+		case v.kind == placeForm && p.kind == partFormSorted,
+			v.kind == placeQuery && p.kind == partQueryRaw:
+			return true
+		case v.kind == placeQuery && (p.kind == partURL || p.kind == partPathQuery):
+			b.p.queryByURL = true
 			return true
 		}
 	}

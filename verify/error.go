@@ -95,8 +95,10 @@ func (r Reason) Code() string {
 type Error struct {
 	Reason Reason
 	Scheme string // name of the scheme, may be empty
-	KeyID  string // id of the key that was looked up or that fitted, as configured
-	Field  string // the header or token at fault, such as "X-Webhook-Timestamp"
+	// KeyID is the key that was looked up or that fitted. With ReasonKeyUnknown it is
+	// what the request said, where that is short and printable.
+	KeyID string
+	Field string // the header or token at fault, such as "X-Webhook-Timestamp"
 	// Distance is the timestamp minus now, set when the timestamp was read.
 	Distance time.Duration
 	// MACValid is true when the signature agrees, but its key is outside its span.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Field names where a value stands in a request. The zero Field is nowhere.
@@ -53,13 +54,25 @@ func (f Field) Read(r Request) (value string, ok bool, err error) {
 		return "", false, nil
 	}
 	value, ok, err = f.p.read(&r)
-	if err == nil && strings.IndexByte(value, 0) >= 0 {
-		err = errNUL
+	if err == nil {
+		err = textFault(value)
 	}
 	if err != nil {
 		return "", false, fmt.Errorf("verify: read %s: %w", f.p.text, err)
 	}
 	return value, ok, nil
+}
+
+// textFault finds what a database cannot hold as text. Headers, forms and queries
+// can hold any byte.
+func textFault(s string) error {
+	switch {
+	case strings.IndexByte(s, 0) >= 0:
+		return errNUL
+	case !utf8.ValidString(s):
+		return errNotUnicode
+	}
+	return nil
 }
 
 func (p *fieldPlace) read(r *Request) (string, bool, error) {

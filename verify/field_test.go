@@ -109,17 +109,21 @@ func TestFieldRefusesWhatAnotherParserReadsOtherwise(t *testing.T) {
 func TestFieldOutsideJSON(t *testing.T) {
 	r := Request{
 		URL:    "/in?x=1&y=a%20b+c&twice=1&twice=2&bad=%zz",
-		Header: http.Header{"x-event": {"paid"}, "X-Two": {"a", "b"}, "X-Empty": {""}, "X_Event": {"other"}, "X_Alone": {"v"}},
-		Body:   []byte("a=1&b=%C3%A9&c=x%00y&d"),
+		Header: http.Header{"x-event": {"paid"}, "X-Two": {"a", "b"}, "X-Empty": {""}, "X-Latin": {"\xe9"}, "X_Event": {"other"}, "X_Alone": {"v"}},
+		Body:   []byte("a=1&b=%C3%A9&c=x%00y&latin=%E9&d"),
 	}
 	clean := r
-	clean.URL = "/in?x=1&y=a%20b+c&twice=1&twice=2#f?z=1"
+	clean.URL = "/in?x=1&y=a%20b+c&twice=1&twice=2&latin=%e9&f=1#g"
 	for _, c := range []struct {
 		field, want string
 		ok, bad     bool
 		r           Request
 	}{
 		{"header:X-Two", "", false, true, r},
+		{"header:X-Latin", "", false, true, r},
+		{"form:latin", "", false, true, r},
+		{"query:latin", "", false, true, clean},
+		{"query:f", "1#g", true, false, clean}, // nothing is cut that a signature would not cover
 		{"header:X-Empty", "", false, false, r},
 		{"header:X-None", "", false, false, r},
 		{"header:X-Event", "", false, true, r}, // its underscore twin is there

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 )
 
 const maxDeliveryID = 256
@@ -133,7 +134,7 @@ func (c *check) eventType() {
 		p := &c.p.eventType[i]
 		value, ok, err := c.late(p)
 		if err == nil && ok && !printable(value) {
-			err = errors.New("is longer than 256 bytes or holds control characters")
+			err = errors.New("is longer than 256 bytes, holds control characters or is no Unicode text")
 		}
 		if err != nil {
 			c.meta("event type", p.String(), err)
@@ -154,7 +155,7 @@ func (c *check) meta(what, field string, err error) {
 }
 
 func printable(s string) bool {
-	return len(s) <= maxDeliveryID && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return len(s) <= maxDeliveryID && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 // valid holds rule 8.

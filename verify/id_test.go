@@ -86,6 +86,9 @@ func TestDeliveryIDs(t *testing.T) {
 	if env, err := sign(`{"from":"json:id"}`, http.Header{"Type": {"h"}}, `{"id":1,"type":"b"}`); err != nil || env.EventType != "h" {
 		t.Errorf("type in the header: %+v, %v", env, err)
 	}
+	if env, err := sign(`{"from":"json:id"}`, http.Header{"Type": {"\xe9"}}, `{"id":1}`); err != nil || env.EventType != "" || env.MetaError == "" {
+		t.Errorf("type in Latin-1: %+v, %v", env, err)
+	}
 	if _, err := sign(`{"from":"json:id"}`, http.Header{"Type": {"h", "h"}}, `{"id":1}`); reasonOf(err) != ReasonHeaderDuplicated {
 		t.Errorf("type header twice: %v", err)
 	}

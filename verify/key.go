@@ -34,14 +34,17 @@ type keySetData struct {
 	decoy  Secret // hashes for key ids that are not there
 }
 
-// NewKeySet refuses keys without a secret, spans that are empty, and ids that
-// stand twice.
+// NewKeySet refuses keys without a secret, ids that no header can hold, spans that
+// are empty, and ids that stand twice.
 func NewKeySet(keys ...Key) (KeySet, error) {
 	d := &keySetData{keys: slices.Clone(keys)}
 	for i := range d.keys {
 		k := &d.keys[i]
 		if k.Secret.IsZero() {
 			return KeySet{}, fmt.Errorf("verify: key %q: %w: no secret", k.ID, ErrKeyUnusable)
+		}
+		if rule := keyIDRule(k.ID); rule != "" {
+			return KeySet{}, fmt.Errorf("verify: key %q: %w: %s", k.ID, ErrKeyUnusable, rule)
 		}
 		if !k.NotAfter.IsZero() && !k.NotBefore.Before(k.NotAfter) {
 			return KeySet{}, fmt.Errorf("verify: key %q: %w: not_after is not later than not_before", k.ID, ErrKeyUnusable)
@@ -81,20 +84,23 @@ func (l *keyList) add(k *Key) {
 	}
 }
 
-// named finds the key of that id whatever its span; failing that, keys without an id.
-func (s KeySet) named(id string) (l keyList) {
+// named finds the key of that id whatever its span; failing that, keys without an
+// id, those that are active at t before the others.
+func (s KeySet) named(id string, t time.Time) (l keyList) {
 	if s.d == nil {
 		return l
 	}
 	for _, k := range s.d.newest {
-		if k.ID == id {
+		if k.ID == id && id != "" {
 			l.add(k)
 			return l
 		}
 	}
-	for _, k := range s.d.newest {
-		if k.ID == "" {
-			l.add(k)
+	for _, active := range []bool{true, false} {
+		for _, k := range s.d.newest {
+			if k.ID == "" && k.Active(t) == active {
+				l.add(k)
+			}
 		}
 	}
 	return l
@@ -126,8 +132,9 @@ func (s KeySet) retiring(k *Key, t time.Time) bool {
 	return false
 }
 
-// mostActive is the largest number of keys that are active at one time.
-func (s KeySet) mostActive() int {
+// mostActive is the largest number of keys that are active at one time; of those
+// without an id where the others are found by theirs.
+func (s KeySet) mostActive(byID bool) int {
 	if s.d == nil {
 		return 0
 	}
@@ -136,7 +143,7 @@ func (s KeySet) mostActive() int {
 	for _, at := range s.d.keys {
 		n := 0
 		for _, k := range s.d.keys {
-			if k.Active(at.NotBefore) {
+			if k.Active(at.NotBefore) && (k.ID == "" || !byID) {
 				n++
 			}
 		}

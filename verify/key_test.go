@@ -1,8 +1,10 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -36,10 +38,11 @@ func testSet(t testing.TB, keys ...Key) KeySet {
 func TestKeySetRefuses(t *testing.T) {
 	k := testKey(t, "k1", 0, 0)
 	for defect, keys := range map[string][]Key{
-		"one id twice":   {k, testKey(t, "k1", 0, 0)},
-		"no secret":      {{ID: "k1"}},
-		"an empty span":  {testKey(t, "k1", 10, 10)},
-		"a span reverse": {testKey(t, "k1", 10, 5)},
+		"one id twice":    {k, testKey(t, "k1", 0, 0)},
+		"no secret":       {{ID: "k1"}},
+		"an empty span":   {testKey(t, "k1", 10, 10)},
+		"a span reverse":  {testKey(t, "k1", 10, 5)},
+		"a line in an id": {{ID: "k1\r\nX: y", Secret: k.Secret}},
 	} {
 		if _, err := NewKeySet(keys...); err == nil {
 			t.Errorf("%s was taken", defect)
@@ -131,6 +134,10 @@ func TestCheckFindsWhatCannotWork(t *testing.T) {
 	for i := range 5 {
 		five = append(five, testKey(t, fmt.Sprintf("k%d", i), int64(i)-10, 0))
 	}
+	nameless := append([]Key(nil), five...)
+	for i := range nameless {
+		nameless[i].ID = ""
+	}
 	rotated := append([]Key(nil), five...)
 	rotated[0].NotAfter = five[4].NotBefore
 	short, err := NewKey("short", []byte("short"), SecretSpec{})
@@ -148,6 +155,7 @@ func TestCheckFindsWhatCannotWork(t *testing.T) {
 	}{
 		{"five keys active without key id", Verifier{Scheme: github, Keys: testSet(t, five...)}, false},
 		{"five keys, four at one time", Verifier{Scheme: github, Keys: testSet(t, rotated...)}, true},
+		{"five keys without ids beside key ids", Verifier{Scheme: zhisou, Keys: testSet(t, nameless...)}, false},
 		{"five keys active with key id", Verifier{Scheme: zhisou, Keys: testSet(t, five...)}, true},
 		{"a short secret", Verifier{Scheme: zhisou, Keys: testSet(t, short)}, false},
 		{"a short secret elsewhere", Verifier{Scheme: github, Keys: testSet(t, short)}, true},
@@ -202,5 +210,48 @@ func TestKeysWithoutIDAnswerToEveryKeyID(t *testing.T) {
 	r.Header["X-Webhook-Key-Id"] = []string{"k2"}
 	if _, err := v.Verify(r); reasonOf(err) != ReasonSignatureMismatch {
 		t.Errorf("a named key: %v", err)
+	}
+}
+
+// Keys that are not valid yet do not push out the one that is.
+func TestActiveKeyWithoutIDGoesFirst(t *testing.T) {
+	s, _ := Preset("zhisou-v1")
+	now := testKey(t, "", 0, 0)
+	keys := []Key{now}
+	for i := range maxActive {
+		k := now
+		k.NotBefore = t0.Add(time.Duration(i+1) * time.Hour)
+		keys = append(keys, k)
+	}
+	sender := now
+	sender.ID = "k9"
+	r := Request{Method: "POST"}
+	var err error
+	if r.Header, err = (&Verifier{Scheme: s}).Sign(r, SignOptions{Key: sender, DeliveryID: "d", Time: t0}); err != nil {
+		t.Fatal(err)
+	}
+	v := Verifier{Scheme: s, Keys: testSet(t, keys...), Now: at(t0)}
+	if _, err := v.Verify(r); err != nil {
+		t.Error(err)
+	}
+}
+
+// What stands in the wrong header is no key id to be logged.
+func TestSecretInTheKeyIDHeaderIsNotReported(t *testing.T) {
+	s, _ := Preset("zhisou-v1")
+	k := testKey(t, "k1", 0, 0)
+	r := Request{Method: "POST"}
+	var err error
+	if r.Header, err = (&Verifier{Scheme: s}).Sign(r, SignOptions{Key: k, DeliveryID: "d", Time: t0}); err != nil {
+		t.Fatal(err)
+	}
+	v := Verifier{Scheme: s, Keys: testSet(t, k), Now: at(t0)}
+	for id, reported := range map[string]bool{"k2": true, strings.Repeat("s", 32): false} {
+		r.Header["X-Webhook-Key-Id"] = []string{id}
+		_, err := v.Verify(r)
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Reason != ReasonKeyUnknown || (refused.KeyID == id) != reported || strings.Contains(err.Error(), id) != reported {
+			t.Errorf("%q: %v", id, err)
+		}
 	}
 }

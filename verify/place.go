@@ -183,9 +183,9 @@ func formValue(s, name string) (string, bool, error) {
 	return value, ok, nil
 }
 
-// rawQuery is what stands after the first question mark, as received.
+// rawQuery is what stands after the first question mark, as received. A # in it
+// is no fragment: on the wire there is none, and what was cut would not be signed.
 func rawQuery(target string) string {
-	target, _, _ = strings.Cut(target, "#")
 	_, q, _ := strings.Cut(target, "?")
 	return q
 }

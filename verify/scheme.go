@@ -31,6 +31,7 @@ type program struct {
 	require     []requirement
 	bodySigned  bool
 	needsURL    bool
+	queryByURL  bool // a value in the query is signed only where the URL has no query of its own
 }
 
 type requirement struct {

@@ -192,8 +192,13 @@ func (c *check) urlToken(kind partKind) (string, *Error) {
 	if scheme < 0 {
 		return "", c.fail(ReasonPrecondition, "url")
 	}
-	if q := rawQuery(c.r.URL); q != "" && strings.IndexByte(full, '?') < 0 {
-		full += "?" + q
+	switch q := rawQuery(c.r.URL); {
+	case strings.IndexByte(full, '?') < 0:
+		if q != "" {
+			full += "?" + q
+		}
+	case c.p.queryByURL: // nothing would sign what the request's query says
+		return "", c.fail(ReasonPrecondition, "url")
 	}
 	if kind == partURL {
 		return full, nil

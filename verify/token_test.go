@@ -20,7 +20,7 @@ func TestTokens(t *testing.T) {
 		{"{url}", "https://h.example:8443/in?q=1", "https://h.example:8443/in", "/other?q=1", ""},
 		{"{url}", "https://h.example/in?own=1", "https://h.example/in?own=1", "/in?q=1", ""},
 		{"{url}", "https://h.example/in", "https://h.example/in", "/in", ""},
-		{"{host}|{path}|{path_query}", "h.example:8443|/in/a|/in/a?q=1", "https://h.example:8443/in/a", "/x?q=1#f", ""},
+		{"{host}|{path}|{path_query}", "h.example:8443|/in/a|/in/a?q=1#f", "https://h.example:8443/in/a", "/x?q=1#f", ""},
 		{"{host}|{path}|{path_query}", "h.example|/|/?q=1", "https://h.example", "/x?q=1", ""},
 		{"{query_raw}|{body}", "b=%20+&a|x", "", "/in?b=%20+&a", "x"},
 		{"{query_raw}|{body}", "|x", "", "/in", "x"},
@@ -87,6 +87,27 @@ func TestMissingTokens(t *testing.T) {
 		_, err = v.Verify(Request{URL: c.target, Body: []byte(c.body), Header: http.Header{"X-Sig": {hexMAC(sha256.New, c.body)}}})
 		if reasonOf(err) != c.want {
 			t.Errorf("%s over %s %.40q: %v, want %s", c.template, c.target, c.body, err, c.want)
+		}
+	}
+}
+
+// {url} leaves the query of a request out where the public URL has its own. A
+// timestamp that stands there would be signed by nobody.
+func TestQueryThatNothingSigns(t *testing.T) {
+	s := compile(t, `{"algo":"hmac-sha256","signature":{"name":"X-Sig"},"template":"{url}{body}",
+		"timestamp":{"from":"query:t"},"id":{"from":"query:id"}}`)
+	for url, sound := range map[string]bool{"https://h/in": true, "https://h/in?t=1": false} {
+		v := Verifier{Scheme: s, Keys: oneKey(t), URL: url, Now: at(t0)}
+		signed := url
+		if sound {
+			signed += "?t=1760000000&id=a"
+		}
+		r := Request{Method: "POST", URL: "/in?t=1760000000&id=a", Header: http.Header{"X-Sig": {hexMAC(sha256.New, signed)}}}
+		if _, err := v.Verify(r); (err == nil) != sound {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err := v.Check(); (err == nil) != sound {
+			t.Errorf("%s: check: %v", url, err)
 		}
 	}
 }

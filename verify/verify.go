@@ -241,7 +241,7 @@ func (v *Verifier) Check() error {
 				keys[i].ID, ErrKeyUnusable, p.title())
 		}
 	}
-	if p.keyID.kind == placeNone && v.Keys.mostActive() > maxActive {
+	if v.Keys.mostActive(p.keyID.kind != placeNone) > maxActive {
 		return fmt.Errorf("verify: %s: more than %d keys are active at one time", p.title(), maxActive)
 	}
 	if v.Tolerance < 0 {
@@ -252,6 +252,9 @@ func (v *Verifier) Check() error {
 	}
 	if p.needsURL && !strings.Contains(v.URL, "://") {
 		return fmt.Errorf("verify: %s signs the public URL, and none is given", p.title())
+	}
+	if p.queryByURL && strings.Contains(v.URL, "?") {
+		return fmt.Errorf("verify: %s signs the query by the public URL, which has a query of its own", p.title())
 	}
 	for _, name := range p.recipe.Params {
 		if v.Params[name] == "" {
