@@ -17,11 +17,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The parts of MaxAccept: up to Config.MaxWait in the queue, then batchTime, of
-// which COMMIT is left commitTime.
+// The parts of MaxAccept: up to Config.MaxWait in the queue, then batchTime for
+// all tries together. One try may take tryTime before its COMMIT, and none begins
+// a COMMIT with less than commitTime left: that would only make outcomes unknown.
 const (
 	batchTime  = 3 * time.Second
-	commitTime = time.Second
+	tryTime    = 2 * time.Second
+	commitTime = 500 * time.Millisecond
 )
 
 // DefaultDeadline is how long a forward is tried when NewForward sets nothing.
@@ -267,10 +269,12 @@ func (s *Store) recheck(ctx context.Context, candidates []*acceptance) error {
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // settingsSQL is local to the transaction, so that neither the cluster's defaults
-// nor a pooler's last client decide what a commit means. The last one frees the
-// keys of a process that has vanished without closing its connection.
+// nor a pooler's last client decide what a commit means. The idle timeout frees the
+// keys of a process that has vanished without closing its connection. Scans are off
+// because a plan made while a table was small is kept when it has grown.
 const settingsSQL = `SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '3s', true),
-	set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true)`
+	set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true),
+	set_config('enable_seqscan', 'off', true)`
 
 // insertSQL inserts the candidates that are new, with payload and forwards.
 const insertSQL = `
@@ -302,18 +306,24 @@ SELECT id, tenant, source, delivery_id, received_at FROM i`
 
 // storedSQL reads the keys that insertSQL did not return. It is a statement of
 // its own, because only a later snapshot sees what a concurrent winner has
-// committed; and a LATERAL, because a join may become a scan.
+// committed; and a LATERAL, because a join may become a scan. Tenant and source are
+// compared in a form that no index serves: without statistics the planner may take
+// the index of the source, and reads all its deliveries for each key.
 const storedSQL = `
 SELECT x.id, k.tenant, k.source, k.delivery_id, x.received_at, x.body_hash
 FROM unnest($1::text[], $2::text[], $3::text[]) AS k(tenant, source, delivery_id)
 CROSS JOIN LATERAL (
 	SELECT id, received_at, body_hash FROM hooklatch.inbox i
-	WHERE i.tenant = k.tenant AND i.source = k.source AND i.delivery_id = k.delivery_id OFFSET 0) x`
+	WHERE i.delivery_id = k.delivery_id AND i.source || '' = k.source AND i.tenant || '' = k.tenant OFFSET 0) x`
 
 // transact is one accept transaction. committing says that COMMIT may have
 // reached the database when err came.
 func (s *Store) transact(ctx context.Context, candidates []*acceptance) (committing bool, err error) {
-	before, cancel := context.WithTimeout(ctx, batchTime-commitTime)
+	end := time.Now().Add(tryTime)
+	if deadline, ok := ctx.Deadline(); ok && end.After(deadline.Add(-commitTime)) {
+		end = deadline.Add(-commitTime)
+	}
+	before, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	conn, err := s.pool.Acquire(before)
 	if err != nil {

@@ -19,9 +19,10 @@ const (
 )
 
 // queueTx begins the transactions of claim and settle. A process that vanishes in
-// the middle of one, its connection still open, must not keep its rows locked.
+// the middle of one, its connection still open, must not keep its rows locked; and
+// a plan made while a table was small must not scan it when it has grown.
 var queueTx = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s';
-	SET LOCAL lock_timeout = '1s'; SET LOCAL idle_in_transaction_session_timeout = '5s'`}
+	SET LOCAL lock_timeout = '1s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL enable_seqscan = off`}
 
 // claimSQL leases what is due, oldest first. A row whose lease has expired leaves
 // an attempt of unknown end behind; one that has no attempts or no time left is
