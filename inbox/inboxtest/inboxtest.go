@@ -15,9 +15,9 @@
 // Where HOOKLATCH_TEST_DATABASE_URL is set, that server is used instead. Its user
 // must be allowed to create databases.
 //
-// For tests of faults, [Cluster] is a server to stop, kill and start again, and
-// [FaultProxy] stands between a pool and its server and breaks the connection, at
-// COMMIT if need be.
+// For tests of faults, [NewCluster] gives a server to stop, kill and start again,
+// [NewFaultProxy] stands between a pool and its server and breaks the connection,
+// at COMMIT if need be, and [Pooler] puts a pgbouncer in between.
 package inboxtest
 
 import (
