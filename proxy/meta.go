@@ -17,7 +17,7 @@ const (
 // delivery reads the metadata of a verified request. It cannot fail: what was
 // rightly signed is not turned away for its labels.
 func (s *source) delivery(req verify.Request, env *verify.Envelope, hash [32]byte) inbox.Delivery {
-	m := metadata{req: req}
+	m := metadata{values: verify.ReadFields(req, s.fields.list[:]...)}
 	m.note(env.MetaError)
 	d := inbox.Delivery{
 		Tenant:     s.tenant,
@@ -31,19 +31,18 @@ func (s *source) delivery(req verify.Request, env *verify.Envelope, hash [32]byt
 		Scheme:     env.Scheme,
 		KeyID:      env.KeyID,
 	}
-	f := &s.fields
-	d.EventID = m.text("event id", f.eventID)
+	d.EventID = m.text(fieldEventID)
 	d.EventType = env.EventType
-	if !f.eventType.IsZero() {
-		d.EventType = m.text("event type", f.eventType)
+	if !s.fields.list[fieldEventType].IsZero() {
+		d.EventType = m.text(fieldEventType)
 	} else if len(d.EventType) > maxMeta {
 		d.EventType = ""
 		m.note("event type is too long")
 	}
-	d.ResourceType = m.text("resource type", f.resourceType)
-	d.ResourceID = m.text("resource id", f.resourceID)
-	d.Revision = m.revision(f.revision)
-	d.Deleted = m.flag("deleted", f.deleted)
+	d.ResourceType = m.text(fieldResourceType)
+	d.ResourceID = m.text(fieldResourceID)
+	d.Revision = m.revision()
+	d.Deleted = m.deleted()
 
 	if !s.verifier.Scheme.HasDeliveryID() {
 		d.DeliveryID = d.EventID
@@ -71,7 +70,7 @@ func (s *source) checkEventIDHeader(req verify.Request) error {
 	refuse := func(r verify.Reason) error {
 		return &verify.Error{Reason: r, Scheme: s.verifier.Scheme.Name(), Field: name}
 	}
-	id, ok, err := s.fields.eventID.Read(req)
+	id, ok, err := s.fields.list[fieldEventID].Read(req)
 	switch {
 	case err != nil:
 		return refuse(verify.ReasonHeaderDuplicated)
@@ -97,9 +96,22 @@ func validDeliveryID(id string) bool {
 	return true
 }
 
-// metadata collects what could not be read.
+// The metadata of a delivery, and what it is called where it cannot be read.
+const (
+	fieldEventID = iota
+	fieldEventType
+	fieldResourceType
+	fieldResourceID
+	fieldRevision
+	fieldDeleted
+	fieldCount
+)
+
+var fieldNames = [fieldCount]string{"event id", "event type", "resource type", "resource id", "revision", "deleted"}
+
+// metadata is what was read, and what could not be.
 type metadata struct {
-	req    verify.Request
+	values []verify.Value
 	errors []string
 }
 
@@ -109,46 +121,44 @@ func (m *metadata) note(problem string) {
 	}
 }
 
-// text reads a value. One that is too long is left out whole: a clipped id would
+// text returns a value. One that is too long is left out whole: a clipped id would
 // be another id.
-func (m *metadata) text(name string, f verify.Field) string {
-	if f.IsZero() {
-		return ""
-	}
-	value, ok, err := f.Read(m.req)
+func (m *metadata) text(field int) string {
+	v := &m.values[field]
 	switch {
-	case err != nil:
-		m.note(name + " cannot be read")
-	case ok && len(value) > maxMeta:
-		m.note(name + " is too long")
-	case ok:
-		return value
+	case v.Err != nil:
+		m.note(fieldNames[field] + " cannot be read")
+	case len(v.Text) > maxMeta:
+		m.note(fieldNames[field] + " is too long")
+	default:
+		return v.Text
 	}
 	return ""
 }
 
-// revision reads a number between 0 and 2^63-1 in its one spelling; anything else
-// means that the delivery has none.
-func (m *metadata) revision(f verify.Field) *int64 {
-	text := m.text("revision", f)
-	if text == "" {
+// revision takes a number between 0 and 2^63-1 in its one spelling; anything else
+// means that the delivery has none. Digits in a JSON string are no number: who
+// writes them so may write "10a" the next time.
+func (m *metadata) revision() *int64 {
+	text, kind := m.text(fieldRevision), m.values[fieldRevision].Kind
+	if kind == verify.KindAbsent || text == "" && kind == verify.KindText {
 		return nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || strconv.FormatInt(n, 10) != text {
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != text || kind == verify.KindString {
 		m.note("revision is no whole number")
 		return nil
 	}
 	return &n
 }
 
-func (m *metadata) flag(name string, f verify.Field) bool {
-	switch m.text(name, f) {
+func (m *metadata) deleted() bool {
+	switch m.text(fieldDeleted) {
 	case "true":
 		return true
 	case "", "false":
 		return false
 	}
-	m.note(name + " is neither true nor false")
+	m.note("deleted is neither true nor false")
 	return false
 }

@@ -162,3 +162,24 @@ func TestIDInTheBodyOfAScheme(t *testing.T) {
 		}
 	}
 }
+
+// CASES D7: each of these is flagged, and the delivery goes on without a revision.
+func TestD7_RevisionInTheBodyIsANumber(t *testing.T) {
+	in := &recorder{}
+	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{withMetadata(t)}}})
+	for i, c := range []struct {
+		json  string
+		taken bool
+		meta  bool
+	}{
+		{"9", true, false}, {"10", true, false}, {"0", true, false}, {"9223372036854775807", true, false},
+		{"9223372036854775808", false, true}, {`"11"`, false, true}, {"12.0", false, true}, {"1e2", false, true},
+		{"-1", false, true}, {"-0", false, true}, {"true", false, true}, {`""`, false, true}, {"{}", false, true}, {"null", false, false},
+	} {
+		g.send(signed("dlv_d7", `{"type":"a","resource":{"id":"r","revision":`+c.json+`}}`)).wants(t, 202, "")
+		d := in.deliveries()[i]
+		if c.taken != (d.Revision != nil) || c.meta != (d.MetaError != "") || d.EventType != "a" || d.ResourceID != "r" {
+			t.Errorf("%s: revision %v, meta error %q", c.json, d.Revision, d.MetaError)
+		}
+	}
+}

@@ -84,9 +84,8 @@ type source struct {
 
 // fields are where the metadata stands.
 type fields struct {
-	eventID, eventType, resourceType, resourceID, revision, deleted verify.Field
-
-	idHeader string // the header that holds the delivery id in place of the scheme
+	list     [fieldCount]verify.Field // read in one scan of the body
+	idHeader string                   // the header that holds the delivery id in place of the scheme
 }
 
 func newSource(s Source, bodyBytes int64) (*source, error) {
@@ -123,8 +122,10 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	c := &source{
 		name: s.Name, tenant: s.Tenant, host: s.Host, path: s.Path,
 		verifier: &v, now: v.Now, tolerance: cmp.Or(v.Tolerance, schemeTolerance(recipe)), maxBody: maxBody,
-		fields: fields{eventID: s.EventID, eventType: s.EventType, resourceType: s.ResourceType,
-			resourceID: s.ResourceID, revision: s.Revision, deleted: s.Deleted},
+		fields: fields{list: [fieldCount]verify.Field{
+			fieldEventID: s.EventID, fieldEventType: s.EventType, fieldResourceType: s.ResourceType,
+			fieldResourceID: s.ResourceID, fieldRevision: s.Revision, fieldDeleted: s.Deleted,
+		}},
 		routing: rt, ack: a,
 	}
 	if c.now == nil {

@@ -196,6 +196,7 @@ func (b *builder) id() error {
 	add := func(p place, demanded bool) (place, error) {
 		p, err := b.bind(p, demanded, placeHeader, placeJSON, placeForm, placeQuery, placeBodySHA256)
 		if err == nil {
+			b.late(&p)
 			spec.late = spec.late || p.kind != placeHeader && p.kind != placeQuery
 			spec.signed = spec.signed && b.covered(&p)
 		}
@@ -263,9 +264,18 @@ func (b *builder) eventType() error {
 		if err != nil {
 			return err
 		}
+		b.late(&p)
 		b.p.eventType = append(b.p.eventType, p)
 	}
 	return nil
+}
+
+// late gives a place in JSON its slot among those that one scan finds.
+func (b *builder) late(p *place) {
+	if p.kind == placeJSON {
+		p.slot = len(b.p.late)
+		b.p.late = append(b.p.late, p.path)
+	}
 }
 
 func (b *builder) require() error {

@@ -44,23 +44,92 @@ func (f Field) String() string {
 	return f.p.text
 }
 
+// Kind says how a value is written in the request.
+type Kind uint8
+
+const (
+	// KindAbsent: it is not there, or null, or an empty header.
+	KindAbsent Kind = iota
+	// KindText: in a header, a form or a query, where nothing has a type.
+	KindText
+	// KindString: a JSON string.
+	KindString
+	// KindNumber: a JSON number.
+	KindNumber
+	// KindBool: true or false in JSON.
+	KindBool
+)
+
+// Value is what stands at a field.
+type Value struct {
+	// Text is the value: strings decoded, numbers as they are written, true and
+	// false as words.
+	Text string
+	Kind Kind
+	// Err says why it cannot be read; Kind is KindAbsent then.
+	Err error
+}
+
 // Read returns the value as text: strings decoded, numbers as they are written,
 // true and false as words. ok is false if it is not there, null, or an empty
 // header. It is an error if the header, the form field or a JSON name on the
 // path stands twice, if the body is not JSON, if the value is no scalar or no
 // Unicode text, or if it holds a NUL.
 func (f Field) Read(r Request) (value string, ok bool, err error) {
-	if f.p == nil {
-		return "", false, nil
+	v := ReadFields(r, f)[0]
+	return v.Text, v.Kind != KindAbsent, v.Err
+}
+
+// ReadFields returns the values of several fields, in their order, by the rules of
+// [Field.Read]. However many of them stand in JSON, the body is scanned once.
+func ReadFields(r Request, fields ...Field) []Value {
+	values := make([]Value, len(fields))
+	var buf [8]jsonTarget
+	targets := buf[:0]
+	for i, f := range fields {
+		switch {
+		case f.p == nil:
+		case f.p.kind == placeJSON:
+			targets = append(targets, jsonTarget{path: f.p.path})
+		default:
+			text, ok, err := f.p.read(&r)
+			if values[i] = (Value{Text: text, Err: err}); ok {
+				values[i].Kind = KindText
+			}
+		}
 	}
-	value, ok, err = f.p.read(&r)
-	if err == nil {
-		err = textFault(value)
+	jsonScan(r.Body, targets, depthVerified)
+	for i, f := range fields {
+		if f.p == nil {
+			continue
+		}
+		v := &values[i]
+		if f.p.kind == placeJSON {
+			*v = targets[0].value()
+			targets = targets[1:]
+		}
+		if v.Err == nil {
+			v.Err = textFault(v.Text)
+		}
+		if v.Err != nil {
+			*v = Value{Err: fmt.Errorf("verify: read %s: %w", f.p.text, v.Err)}
+		}
 	}
-	if err != nil {
-		return "", false, fmt.Errorf("verify: read %s: %w", f.p.text, err)
+	return values
+}
+
+func (t *jsonTarget) value() Value {
+	switch t.kind {
+	case jsonString:
+		return Value{Text: t.found, Kind: KindString}
+	case jsonNumber:
+		return Value{Text: t.found, Kind: KindNumber}
+	case jsonBool:
+		return Value{Text: t.found, Kind: KindBool}
+	case jsonOther:
+		return Value{Err: errNotScalar}
 	}
-	return value, ok, nil
+	return Value{Err: t.err} // absent or null, where there is no error
 }
 
 // textFault finds what a database cannot hold as text. Headers, forms and queries
@@ -75,22 +144,11 @@ func textFault(s string) error {
 	return nil
 }
 
+// read is for places outside JSON.
 func (p *fieldPlace) read(r *Request) (string, bool, error) {
 	switch p.kind {
 	case placeHeader:
 		return headerValue(r.Header, p.name)
-	case placeJSON:
-		value, kind, err := jsonFind(r.Body, p.path, depthVerified)
-		if err != nil {
-			return "", false, err
-		}
-		if kind == jsonOther {
-			return "", false, errNotScalar
-		}
-		if kind == jsonNull {
-			return "", false, nil
-		}
-		return value, kind != jsonAbsent, nil
 	case placeForm:
 		return formValue(string(r.Body), p.name)
 	case placeQuery:

@@ -3,6 +3,7 @@ package verify
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -197,6 +198,81 @@ func FuzzField(f *testing.F) {
 		}
 		if got != want {
 			t.Fatalf("%q: %q, encoding/json reads %q", body, got, want)
+		}
+	})
+}
+
+func fieldsOf(t testing.TB, names ...string) (fields []Field) {
+	t.Helper()
+	for _, name := range names {
+		f, err := ParseField(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// A number is told from a string of digits, and one field's fault is not another's.
+func TestReadFieldsInOneScan(t *testing.T) {
+	r := Request{
+		Header: http.Header{"X-Rev": {"11"}},
+		Body: []byte(`{"s":"11","n":11,"b":true,"nil":null,"o":{},"twice":1,"twice":2,"lone":"\ud800",
+			"a":{"x":1,"y":{"z":"deep"},"list":[{"v":5},{"v":6}],"t":1,"t":{"u":2}}}`),
+	}
+	names := []string{"/s", "/n", "/b", "/nil", "/o", "/twice", "/lone", "/a", "/a/x", "json:a.y.z", "/a/list/1/v", "/a/list/0/v",
+		"/a/t", "/a/t/u", "/n", "/none", "header:X-Rev", "header:X-None", "body_sha256_hex"}
+	got := ReadFields(r, append(fieldsOf(t, names...), Field{})...)
+	for i, want := range []Value{{"11", KindString, nil}, {"11", KindNumber, nil}, {"true", KindBool, nil}, {}, {Err: errNotScalar}, {Err: errTwice},
+		{Err: errNotUnicode}, {Err: errNotScalar}, {"1", KindNumber, nil}, {"deep", KindString, nil}, {"6", KindNumber, nil}, {"5", KindNumber, nil},
+		{Err: errTwice}, {Err: errTwice}, {"11", KindNumber, nil}, {}, {"11", KindText, nil}, {}} {
+		if v := got[i]; v.Text != want.Text || v.Kind != want.Kind || !errors.Is(v.Err, want.Err) || (v.Err == nil) != (want.Err == nil) {
+			t.Errorf("%s: %+v, want %+v", names[i], v, want)
+		}
+	}
+	if got[len(names)] != (Value{}) || len(got[len(names)-1].Text) != 64 {
+		t.Errorf("the zero field and the hash: %+v", got[len(names)-1:])
+	}
+	// A fault of the text is everybody's.
+	r.Body = append(r.Body, 'x')
+	for i, v := range ReadFields(r, fieldsOf(t, names[:5]...)...) {
+		if !errors.Is(v.Err, errNotJSON) || v.Text != "" || v.Kind != KindAbsent {
+			t.Errorf("%s before rubbish: %+v", names[i], v)
+		}
+	}
+}
+
+func TestReadMoreFieldsThanOneScanTakes(t *testing.T) {
+	var names, members []string
+	for i := range 3*maxTargets + 1 {
+		names = append(names, fmt.Sprintf("/k%d", i))
+		members = append(members, fmt.Sprintf(`"k%d":%d`, i, i))
+	}
+	for i, v := range ReadFields(Request{Body: []byte("{" + strings.Join(members, ",") + "}")}, fieldsOf(t, names...)...) {
+		if v.Err != nil || v.Text != fmt.Sprint(i) {
+			t.Errorf("%s: %+v", names[i], v)
+		}
+	}
+}
+
+// FuzzReadFields: a field reads the same alone and among others.
+func FuzzReadFields(f *testing.F) {
+	for _, s := range []string{`{"a":{"b":1,"c":[1,{"d":"x"}]},"e":true}`, `{"a":1,"a":{"b":2},"e":"\ud800"}`, `[{"a":1}]`, `{"a":{"b":1,"b":2},"e":null}x`, `{"a":{"b":[`} {
+		f.Add([]byte(s))
+	}
+	fields := fieldsOf(f, "/a", "/a/b", "/a/c/1/d", "/e", "/0/a")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := Request{Body: body}
+		for i, v := range ReadFields(r, fields...) {
+			alone := ReadFields(r, fields[i])[0]
+			if alone.Text != v.Text || alone.Kind != v.Kind {
+				t.Fatalf("%q: %s is %+v alone and %+v among others", body, fields[i], alone, v)
+			}
+			// A fault behind the first one goes unseen where nobody else looks further.
+			if (alone.Err == nil) != (v.Err == nil) {
+				t.Fatalf("%q: %s: %v alone, %v among others", body, fields[i], alone.Err, v.Err)
+			}
 		}
 	})
 }

@@ -77,7 +77,7 @@ func (c *check) lateDeliveryID() *Error {
 				continue
 			}
 			var value string
-			if value, ok, err = c.late(&p.place); err != nil || !ok {
+			if value, ok, err = c.readLate(&p.place); err != nil || !ok {
 				field = p.place.String()
 				break
 			}
@@ -86,7 +86,7 @@ func (c *check) lateDeliveryID() *Error {
 	} else {
 		for i := range spec.from {
 			field = spec.from[i].String()
-			if text, ok, err = c.late(&spec.from[i]); err != nil || ok {
+			if text, ok, err = c.readLate(&spec.from[i]); err != nil || ok {
 				break
 			}
 		}
@@ -108,21 +108,25 @@ func (c *check) lateDeliveryID() *Error {
 	return nil
 }
 
-// late reads a place once the signature is known to be right.
-func (c *check) late(p *place) (string, bool, error) {
+// readLate reads a place once the signature is known to be right.
+func (c *check) readLate(p *place) (string, bool, error) {
 	switch p.kind {
 	case placeHeader:
 		v := c.header(p.slot)
 		return v, v != "", nil
 	case placeJSON:
-		value, kind, err := jsonFind(c.r.Body, p.path, depthVerified)
-		if err != nil {
-			return "", false, err
+		if c.late == nil {
+			c.late = make([]jsonTarget, len(c.p.late))
+			for i, path := range c.p.late {
+				c.late[i].path = path
+			}
+			jsonScan(c.r.Body, c.late, depthVerified)
 		}
-		if kind == jsonBool || kind == jsonOther {
+		v := c.late[p.slot].value()
+		if v.Kind == KindBool {
 			return "", false, errNotScalar
 		}
-		return value, kind == jsonString || kind == jsonNumber, nil
+		return v.Text, v.Kind != KindAbsent, v.Err
 	}
 	f := fieldPlace{place: *p}
 	return f.read(c.r)
@@ -132,7 +136,7 @@ func (c *check) late(p *place) (string, bool, error) {
 func (c *check) eventType() {
 	for i := range c.p.eventType {
 		p := &c.p.eventType[i]
-		value, ok, err := c.late(p)
+		value, ok, err := c.readLate(p)
 		if err == nil && ok && !printable(value) {
 			err = errors.New("is longer than 256 bytes, holds control characters or is no Unicode text")
 		}

@@ -2,9 +2,7 @@ package verify
 
 import (
 	"errors"
-	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
+	"math/bits"
 )
 
 // How deep a body may nest: little before the signature is known to be right,
@@ -15,12 +13,10 @@ const (
 )
 
 var (
-	errNotJSON    = errors.New("body is not JSON")
-	errTooDeep    = errors.New("body nests too deep")
-	errTwice      = errors.New("name stands twice on the path")
-	errNotScalar  = errors.New("value is not a string, number, true or false")
-	errNotUnicode = errors.New("value is not Unicode text")
-	errNUL        = errors.New("value holds a NUL")
+	errNotJSON   = errors.New("body is not JSON")
+	errTooDeep   = errors.New("body nests too deep")
+	errTwice     = errors.New("name stands twice on the path")
+	errNotScalar = errors.New("value is not a string, number, true or false")
 )
 
 type jsonKind uint8
@@ -34,29 +30,66 @@ const (
 	jsonOther
 )
 
-// jsonFind returns the scalar at path. It reads the whole text: trailing rubbish
-// and a second occurrence of a name on the path would let another parser see
-// another value.
-func jsonFind(text []byte, path []string, depth int) (string, jsonKind, error) {
-	s := jsonScanner{text: text, depth: depth}
-	s.blanks()
-	if err := s.value(path, true, 0); err != nil {
-		return "", jsonAbsent, err
-	}
-	s.blanks()
-	if s.i != len(s.text) {
-		return "", jsonAbsent, errNotJSON
-	}
-	return s.found, s.kind, nil
-}
-
-type jsonScanner struct {
-	text  []byte
-	i     int
-	depth int
+// jsonTarget is a path that is looked for, and what stands there.
+type jsonTarget struct {
+	path  []string
 	found string
 	kind  jsonKind
+	err   error
 }
+
+// jsonFind returns the scalar at path.
+func jsonFind(text []byte, path []string, depth int) (string, jsonKind, error) {
+	t := [1]jsonTarget{{path: path}}
+	jsonScan(text, t[:], depth)
+	return t[0].found, t[0].kind, t[0].err
+}
+
+// jsonScan finds the scalars at all targets in one pass. It reads the whole text:
+// trailing rubbish and a second occurrence of a name on a path would let another
+// parser see another value. Only the target on whose path a name stands twice
+// suffers from it; what is wrong with the text is wrong for all.
+func jsonScan(text []byte, targets []jsonTarget, depth int) {
+	for ; len(targets) > maxTargets; targets = targets[maxTargets:] {
+		jsonScan(text, targets[:maxTargets], depth)
+	}
+	s := jsonScanner{text: text, depth: depth, targets: targets, live: 1<<len(targets) - 1}
+	if s.live == 0 {
+		return
+	}
+	s.blanks()
+	err := s.value(s.live, 0)
+	if err == nil {
+		if s.blanks(); s.i != len(s.text) {
+			err = errNotJSON
+		}
+	}
+	for i := range targets {
+		t := &targets[i]
+		if t.err == nil {
+			t.err = err
+		}
+		if t.err != nil {
+			t.found, t.kind = "", jsonAbsent
+		}
+	}
+}
+
+const maxTargets = 63
+
+// targetSet has a bit for each of at most maxTargets targets.
+type targetSet uint64
+
+type jsonScanner struct {
+	text    []byte
+	i       int
+	depth   int
+	targets []jsonTarget
+	live    targetSet // those without an error of their own
+}
+
+// errAllFailed ends a scan that can find nothing more.
+var errAllFailed = errors.New("all targets have failed")
 
 func (s *jsonScanner) blanks() {
 	for s.i < len(s.text) {
@@ -69,72 +102,94 @@ func (s *jsonScanner) blanks() {
 	}
 }
 
-// value reads one value. On the path it looks for the rest of it, else it only
-// checks the grammar.
-func (s *jsonScanner) value(path []string, on bool, level int) error {
+// value reads one value. It is the next step for the targets in on, and where
+// these end there; for the others only its grammar is checked.
+func (s *jsonScanner) value(on targetSet, level int) error {
 	if s.i >= len(s.text) {
 		return errNotJSON
 	}
-	wanted := on && len(path) == 0
+	var here targetSet
+	for t := on; t != 0; t &= t - 1 {
+		if i := bits.TrailingZeros64(uint64(t)); len(s.targets[i].path) == level {
+			here |= 1 << i
+		}
+	}
+	start := s.i
 	switch c := s.text[s.i]; {
 	case c == '{' || c == '[':
 		if level >= s.depth {
 			return errTooDeep
 		}
-		if wanted {
-			s.kind = jsonOther
-			on = false
-		}
+		s.set(here, "", jsonOther)
 		if c == '{' {
-			return s.object(path, on, level+1)
+			return s.object(on&^here, level)
 		}
-		return s.array(path, on, level+1)
+		return s.array(on&^here, level)
 	case c == '"':
 		raw, escaped, err := s.stringToken()
-		if err != nil || !wanted {
+		if err != nil || here == 0 {
 			return err
 		}
-		s.found, err = jsonText(raw, escaped)
-		s.kind = jsonString
-		return err
+		text, err := jsonText(raw, escaped)
+		if err != nil {
+			return s.failAll(here, err)
+		}
+		s.set(here, text, jsonString)
+		return nil
 	case c == '-' || c >= '0' && c <= '9':
-		start := s.i
 		if !s.number() {
 			return errNotJSON
 		}
-		if wanted {
-			s.found, s.kind = string(s.text[start:s.i]), jsonNumber
+		if here != 0 {
+			s.set(here, string(s.text[start:s.i]), jsonNumber)
 		}
 		return nil
 	case c == 't':
-		return s.word("true", jsonBool, wanted)
+		return s.word("true", jsonBool, here)
 	case c == 'f':
-		return s.word("false", jsonBool, wanted)
+		return s.word("false", jsonBool, here)
 	case c == 'n':
-		return s.word("null", jsonNull, wanted)
+		return s.word("null", jsonNull, here)
 	}
 	return errNotJSON
 }
 
-func (s *jsonScanner) word(w string, kind jsonKind, wanted bool) error {
-	if len(s.text)-s.i < len(w) || string(s.text[s.i:s.i+len(w)]) != w {
-		return errNotJSON
+func (s *jsonScanner) set(here targetSet, found string, kind jsonKind) {
+	for ; here != 0; here &= here - 1 {
+		t := &s.targets[bits.TrailingZeros64(uint64(here))]
+		t.found, t.kind = found, kind
 	}
-	s.i += len(w)
-	if wanted {
-		s.found, s.kind = w, kind
+}
+
+// failAll ends the search for some targets, and the scan once none is left.
+func (s *jsonScanner) failAll(which targetSet, err error) error {
+	s.live &^= which
+	for ; which != 0; which &= which - 1 {
+		s.targets[bits.TrailingZeros64(uint64(which))].err = err
+	}
+	if s.live == 0 {
+		return errAllFailed
 	}
 	return nil
 }
 
-func (s *jsonScanner) object(path []string, on bool, level int) error {
+func (s *jsonScanner) word(w string, kind jsonKind, here targetSet) error {
+	if len(s.text)-s.i < len(w) || string(s.text[s.i:s.i+len(w)]) != w {
+		return errNotJSON
+	}
+	s.i += len(w)
+	s.set(here, w, kind)
+	return nil
+}
+
+func (s *jsonScanner) object(on targetSet, level int) error {
 	s.i++
 	s.blanks()
 	if s.i < len(s.text) && s.text[s.i] == '}' {
 		s.i++
 		return nil
 	}
-	seen := false
+	var seen targetSet
 	for {
 		if s.i >= len(s.text) || s.text[s.i] != '"' {
 			return errNotJSON
@@ -143,22 +198,26 @@ func (s *jsonScanner) object(path []string, on bool, level int) error {
 		if err != nil {
 			return err
 		}
-		hit := on && nameIs(raw, escaped, path[0])
-		if hit && seen {
-			return errTwice
+		var hit targetSet
+		for t := on & s.live; t != 0; t &= t - 1 {
+			if i := bits.TrailingZeros64(uint64(t)); nameIs(raw, escaped, s.targets[i].path[level]) {
+				hit |= 1 << i
+			}
 		}
-		seen = seen || hit
+		if twice := hit & seen; twice != 0 {
+			if err := s.failAll(twice, errTwice); err != nil {
+				return err
+			}
+			hit &^= twice
+		}
+		seen |= hit
 		s.blanks()
 		if s.i >= len(s.text) || s.text[s.i] != ':' {
 			return errNotJSON
 		}
 		s.i++
 		s.blanks()
-		rest := path
-		if hit {
-			rest = path[1:]
-		}
-		if err := s.value(rest, hit, level); err != nil {
+		if err := s.value(hit, level+1); err != nil {
 			return err
 		}
 		more, err := s.next('}')
@@ -168,11 +227,7 @@ func (s *jsonScanner) object(path []string, on bool, level int) error {
 	}
 }
 
-func (s *jsonScanner) array(path []string, on bool, level int) error {
-	index := -1
-	if on {
-		index = arrayIndex(path[0])
-	}
+func (s *jsonScanner) array(on targetSet, level int) error {
 	s.i++
 	s.blanks()
 	if s.i < len(s.text) && s.text[s.i] == ']' {
@@ -180,11 +235,13 @@ func (s *jsonScanner) array(path []string, on bool, level int) error {
 		return nil
 	}
 	for n := 0; ; n++ {
-		rest := path
-		if n == index {
-			rest = path[1:]
+		var hit targetSet
+		for t := on; t != 0; t &= t - 1 {
+			if i := bits.TrailingZeros64(uint64(t)); arrayIndex(s.targets[i].path[level]) == n {
+				hit |= 1 << i
+			}
 		}
-		if err := s.value(rest, n == index, level); err != nil {
+		if err := s.value(hit, level+1); err != nil {
 			return err
 		}
 		more, err := s.next(']')
@@ -258,130 +315,4 @@ func (s *jsonScanner) digits() bool {
 		s.i++
 	}
 	return s.i > start
-}
-
-// stringToken steps over a string and returns what stands between its quotes.
-// The escapes are checked, not decoded.
-func (s *jsonScanner) stringToken() (raw []byte, escaped bool, err error) {
-	s.i++
-	start := s.i
-	for s.i < len(s.text) {
-		switch c := s.text[s.i]; {
-		case c == '"':
-			raw = s.text[start:s.i]
-			s.i++
-			return raw, escaped, nil
-		case c == '\\':
-			escaped = true
-			if !s.escape() {
-				return nil, false, errNotJSON
-			}
-		case c < 0x20:
-			return nil, false, errNotJSON
-		default:
-			s.i++
-		}
-	}
-	return nil, false, errNotJSON
-}
-
-func (s *jsonScanner) escape() bool {
-	if s.i+1 >= len(s.text) {
-		return false
-	}
-	switch s.text[s.i+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		s.i += 2
-		return true
-	case 'u':
-		if s.i+6 > len(s.text) {
-			return false
-		}
-		if _, ok := hex4(s.text[s.i+2 : s.i+6]); !ok {
-			return false
-		}
-		s.i += 6
-		return true
-	}
-	return false
-}
-
-func hex4(b []byte) (r rune, ok bool) {
-	for _, c := range b {
-		switch {
-		case c >= '0' && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			r = r<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
-}
-
-func nameIs(raw []byte, escaped bool, name string) bool {
-	if !escaped {
-		return string(raw) == name
-	}
-	text, err := jsonText(raw, true)
-	return err == nil && text == name
-}
-
-// jsonText decodes a string whose escapes are well formed. A lone surrogate is
-// refused, not replaced: two ids would become one.
-func jsonText(raw []byte, escaped bool) (string, error) {
-	if !escaped {
-		if !utf8.Valid(raw) {
-			return "", errNotUnicode
-		}
-		return string(raw), nil
-	}
-	var b strings.Builder
-	b.Grow(len(raw))
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			b.WriteByte(raw[i])
-			i++
-			continue
-		}
-		if raw[i+1] != 'u' {
-			b.WriteByte(unescape(raw[i+1]))
-			i += 2
-			continue
-		}
-		r, _ := hex4(raw[i+2 : i+6])
-		i += 6
-		if utf16.IsSurrogate(r) {
-			if i+6 > len(raw) || raw[i] != '\\' || raw[i+1] != 'u' {
-				return "", errNotUnicode
-			}
-			low, _ := hex4(raw[i+2 : i+6])
-			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				return "", errNotUnicode
-			}
-			i += 6
-		}
-		b.WriteRune(r)
-	}
-	if !utf8.ValidString(b.String()) {
-		return "", errNotUnicode
-	}
-	return b.String(), nil
-}
-
-func unescape(c byte) byte {
-	switch c {
-	case 'b':
-		return '\b'
-	case 'f':
-		return '\f'
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	case 't':
-		return '\t'
-	}
-	return c
 }

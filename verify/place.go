@@ -24,7 +24,7 @@ type place struct {
 	kind placeKind
 	name string   // header, tag, field, or the JSON path as written
 	path []string // JSON path, split
-	slot int      // index into program.headers or program.fields
+	slot int      // index into program.headers, .fields or .late
 }
 
 func (p place) String() string {

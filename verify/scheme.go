@@ -28,6 +28,7 @@ type program struct {
 	id          *idSpec
 	keyID       place
 	eventType   []place
+	late        [][]string // JSON paths of id and event type, by place.slot
 	require     []requirement
 	bodySigned  bool
 	needsURL    bool

@@ -77,6 +77,7 @@ type check struct {
 	sigBytes   int
 	tokens     [maxParts]string // by program.parts
 	sums       [maxActive][maxDigest]byte
+	late       []jsonTarget // by program.late; nil until one is read
 }
 
 func (c *check) fail(reason Reason, field string) *Error {
