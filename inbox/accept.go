@@ -43,6 +43,7 @@ type acceptance struct {
 	header []byte // encoded
 
 	// What the database said of the key.
+	missing    error // the row was neither inserted nor found
 	inserted   bool
 	id         int64
 	hash       [32]byte // of the stored body
@@ -57,6 +58,7 @@ type acceptance struct {
 // Concurrent calls share transactions. Once the work of a call has been taken
 // up, the end of its ctx no longer stops it.
 func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
+	start := time.Now()
 	a, err := newAcceptance(d)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrInternal, err)
@@ -71,10 +73,12 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 	switch {
 	case errors.Is(err, errWaited):
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrUnavailable, err)
+	case errors.Is(err, errUndecided):
+		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrOutcomeUnknown, err)
 	case err != nil:
 		return Receipt{}, err
 	case a.hash != d.BodyHash:
-		return Receipt{}, s.recordConflict(ctx, a)
+		return Receipt{}, s.recordConflict(ctx, a, start.Add(MaxAccept))
 	}
 	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt}, nil
 }
@@ -109,6 +113,11 @@ func newAcceptance(d Delivery) (*acceptance, error) {
 	}
 	d.MetaError = strings.ToValidUTF8(strings.ReplaceAll(d.MetaError, "\x00", ""), "�")
 	d.BodySize = len(d.Body)
+	for i, f := range d.Forwards {
+		if f.Destination == "" || !isText(f.Destination) {
+			return nil, fmt.Errorf("forward %d has no destination, or one that is no text", i)
+		}
+	}
 	header, err := encodeHeader(d.Header)
 	if err != nil {
 		return nil, err
@@ -147,6 +156,7 @@ func (s *Store) acceptBatch(batch []*member[*acceptance]) {
 	for _, m := range batch {
 		if m.err = err; err == nil {
 			m.work.follow(first[m.work.key])
+			m.err = m.work.missing
 		}
 	}
 	if err != nil && len(batch) == 1 && errors.Is(err, errRefused) {
@@ -162,7 +172,9 @@ func (s *Store) acceptOneByOne(ctx context.Context, batch []*member[*acceptance]
 			m.err = fmt.Errorf("accept: %w: no time was left after a failed batch", ErrBusy)
 			continue
 		}
-		m.err = s.commit(ctx, []*acceptance{m.work})
+		if m.err = s.commit(ctx, []*acceptance{m.work}); m.err == nil {
+			m.err = m.work.missing
+		}
 		if errors.Is(m.err, errRefused) {
 			s.alone.add(m.work.key)
 		}
@@ -173,13 +185,15 @@ func (s *Store) acceptOneByOne(ctx context.Context, batch []*member[*acceptance]
 // only the candidate itself was inserted.
 func (a *acceptance) follow(candidate *acceptance) {
 	if a != candidate {
-		a.id, a.hash, a.receivedAt = candidate.id, candidate.hash, candidate.receivedAt
+		a.id, a.hash, a.receivedAt, a.missing = candidate.id, candidate.hash, candidate.receivedAt, candidate.missing
 	}
 }
 
 var (
 	// errRefused marks a fault of one member's values, not of the batch.
 	errRefused = errors.New("the database refuses the delivery's values")
+	// errVanished marks a row that was pruned while it was compared with.
+	errVanished = errors.New("the stored row vanished")
 	// errBlocked marks a wait that one member's key may have caused.
 	errBlocked = errors.New("blocked by another transaction")
 )
@@ -195,7 +209,8 @@ func (s *Store) commit(ctx context.Context, candidates []*acceptance) error {
 		committing, err := s.transact(ctx, candidates)
 		if err == nil {
 			s.committed(candidates, time.Since(start))
-			return s.recheck(ctx, candidates)
+			s.recheck(ctx, candidates)
+			return nil
 		}
 		c := classify(err, committing)
 		if c == classReadOnly {
@@ -250,20 +265,23 @@ func (s *Store) committed(candidates []*acceptance, took time.Duration) {
 }
 
 // recheck runs a key once more that was neither inserted nor found: it can only
-// have been pruned in between.
-func (s *Store) recheck(ctx context.Context, candidates []*acceptance) error {
+// have been pruned in between. The others are committed, whatever comes of it.
+func (s *Store) recheck(ctx context.Context, candidates []*acceptance) {
 	for _, a := range candidates {
 		if a.id != 0 {
 			continue
 		}
-		if len(candidates) == 1 {
-			return fmt.Errorf("accept: %w: the row of delivery %s vanished twice", ErrUnavailable, a.key.deliveryID)
+		if a.missing != nil {
+			a.missing = fmt.Errorf("accept: %w: the row of delivery %s vanished twice", ErrUnavailable, a.key.deliveryID)
+			continue
 		}
+		a.missing = errVanished
 		if err := s.commit(ctx, []*acceptance{a}); err != nil {
-			return err
+			a.missing = err
+		} else if a.id != 0 {
+			a.missing = nil
 		}
 	}
-	return nil
 }
 
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`

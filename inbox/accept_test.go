@@ -100,6 +100,7 @@ func TestAcceptRefusesWhatCannotBeAnIdentity(t *testing.T) {
 	s, pool := newStore(t)
 	for name, change := range map[string]func(*Delivery){
 		"no tenant":         func(d *Delivery) { d.Tenant = "" },
+		"no destination":    func(d *Delivery) { d.Forwards = append(d.Forwards, NewForward{}) },
 		"no source":         func(d *Delivery) { d.Source = "" },
 		"no delivery id":    func(d *Delivery) { d.DeliveryID = "" },
 		"nul in id":         func(d *Delivery) { d.DeliveryID = "a\x00" },

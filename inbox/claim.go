@@ -18,7 +18,7 @@ const (
 	ReasonBodyPruned        = "body_pruned"
 )
 
-// queueTx begins the transactions of claim and settle. A process that vanishes in
+// queueTx begins the transactions of claim, settle and conflicts. A process that vanishes in
 // the middle of one, its connection still open, must not keep its rows locked; and
 // a plan made while a table was small must not scan it when it has grown.
 var queueTx = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s';

@@ -99,6 +99,25 @@ func TestCaseD9_BackendKilledInCommit(t *testing.T) {
 	}
 }
 
+// A COMMIT that is given no time only makes outcomes unknown.
+func TestNoCommitIsBegunWithoutTimeForIt(t *testing.T) {
+	s, _, proxy := faulty(t)
+	accept(t, s, delivery("warm", "x"))
+	work, err := newAcceptance(delivery("a", "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := proxy.Counts().Commits
+	ctx, cancel := context.WithTimeout(t.Context(), commitTime)
+	defer cancel()
+	if err := s.commit(ctx, []*acceptance{work}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	if n := proxy.Counts().Commits - commits; n != 0 {
+		t.Errorf("%d COMMITs were sent", n)
+	}
+}
+
 // D8: whatever the database does, Accept answers in time for the sender.
 func TestCaseD8_SilentDatabaseIsAnsweredInTime(t *testing.T) {
 	for _, mode := range []struct {

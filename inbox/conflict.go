@@ -39,11 +39,14 @@ SELECT $1, $2, $3, $4, $5, $6, nullif($7, ''), $8 FROM known WHERE same OR n < $
 ON CONFLICT (tenant, source, delivery_id, body_hash) DO UPDATE SET seen = conflict.seen + 1, last_seen_at = now()
 RETURNING conflict.seen = 1 AND (SELECT n = 0 FROM known)`
 
-// recordConflict keeps the evidence in a transaction of its own. Its failure
-// changes nothing of the verdict: the stored row stays, these bytes are refused.
-func (s *Store) recordConflict(ctx context.Context, a *acceptance) *ConflictError {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+// recordConflict keeps the evidence in a transaction of its own, one at a time, so
+// that a flood of conflicts leaves the pool to others. Its failure changes nothing of
+// the verdict: the stored row stays, these bytes are refused.
+func (s *Store) recordConflict(ctx context.Context, a *acceptance, deadline time.Time) *ConflictError {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
+	ctx, cancelSecond := context.WithTimeout(ctx, time.Second)
+	defer cancelSecond()
 	conflict := &ConflictError{Tenant: a.key.tenant, Source: a.key.source, DeliveryID: a.key.deliveryID}
 	var request *uuid.UUID
 	if a.d.RequestID != uuid.Nil {
@@ -53,7 +56,14 @@ func (s *Store) recordConflict(ctx context.Context, a *acceptance) *ConflictErro
 	if body == nil {
 		body = []byte{}
 	}
-	conflict.Unrecorded = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	select {
+	case s.conflicts <- struct{}{}:
+		defer func() { <-s.conflicts }()
+	case <-ctx.Done():
+		conflict.Unrecorded = ctx.Err()
+		return conflict
+	}
+	conflict.Unrecorded = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockConflictSQL, a.key.tenant, a.key.source, a.key.deliveryID); err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ type group[M any] struct {
 	maxBytes int           // sum of their sizes; one larger member is a batch of its own
 	maxWait  time.Duration // in the queue; after that the member leaves with errWaited
 
-	// run decides every member of a batch by setting its err.
+	// run decides every member of a batch by setting its err, also to nil. Whom it
+	// leaves undecided, as a panic does, gets errUndecided.
 	run func([]*member[M])
 
 	mu    sync.Mutex
@@ -47,7 +48,10 @@ const (
 	done                       // err is decided
 )
 
-var errWaited = errors.New("no writer was free in time")
+var (
+	errWaited    = errors.New("no writer was free in time")
+	errUndecided = errors.New("the batch ended without deciding")
+)
 
 // submit runs work in a batch and returns what the batch decided. It gives up,
 // with errWaited, only while the work waits in the queue.
@@ -121,24 +125,31 @@ func (g *group[M]) write(leader *member[M]) {
 func (g *group[M]) take(leader *member[M]) []*member[M] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	leader.state = taken
-	batch := append(make([]*member[M], 0, 1+len(g.queue)), leader)
+	leader.state, leader.err = taken, errUndecided
+	batch := append(make([]*member[M], 0, min(1+len(g.queue), max(g.maxRows, 1))), leader)
 	bytes := leader.size
 	for len(g.queue) > 0 && len(batch) < g.maxRows && bytes+g.queue[0].size <= g.maxBytes {
-		m := g.queue[0]
-		g.queue = g.queue[1:]
-		m.state = taken
+		m := g.pop()
+		m.state, m.err = taken, errUndecided
 		bytes += m.size
 		batch = append(batch, m)
 	}
 	return batch
 }
 
+// pop takes the oldest out of the queue, which then no longer keeps its body alive.
+func (g *group[M]) pop() *member[M] {
+	m := g.queue[0]
+	g.queue[0] = nil
+	g.queue = g.queue[1:]
+	return m
+}
+
 func (g *group[M]) finish(batch []*member[M]) {
 	g.mu.Lock()
 	var next *member[M]
 	if len(g.queue) > 0 {
-		next, g.queue = g.queue[0], g.queue[1:]
+		next = g.pop()
 		next.state = leading
 	} else {
 		g.queue = nil

@@ -135,16 +135,36 @@ func TestGroupMemberLeavesAfterItsWait(t *testing.T) {
 	})
 }
 
+// A panic reaches the caller who ran the batch. The others must not read their
+// untouched members as "all is well".
 func TestGroupSurvivesAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1, 10, 1000)
-		g.run = func([]*member[int]) { panic("boom") }
-		func() {
+		var wg sync.WaitGroup
+		var errs sync.Map
+		g.submitAll(t.Context(), &wg, &errs, 1, 1)
+		wg.Go(func() {
 			defer func() { recover() }()
-			g.submit(t.Context(), 1, 1)
-		}()
-		g.run = func([]*member[int]) {}
-		if err := g.submit(t.Context(), 2, 1); err != nil {
+			g.submit(t.Context(), 2, 1)
+		})
+		synctest.Wait()
+		g.submitAll(t.Context(), &wg, &errs, 1, 3)
+		decide := g.run
+		g.run = func(batch []*member[int]) {
+			if batch[0].work == 2 {
+				panic("boom")
+			}
+			decide(batch)
+		}
+		g.release <- nil
+		wg.Wait()
+		if err, _ := errs.Load(3); err != errUndecided {
+			t.Errorf("member of the batch that panicked: %v, want errUndecided", err)
+		}
+		g.submitAll(t.Context(), &wg, &errs, 1, 4)
+		g.release <- nil
+		wg.Wait()
+		if err, _ := errs.Load(4); err != nil {
 			t.Errorf("after a panic: %v", err)
 		}
 	})

@@ -32,6 +32,9 @@ func (s *Store) Settle(ctx context.Context, st Settlement) error {
 	if errors.Is(err, errWaited) {
 		return fmt.Errorf("settle forward %d: %w: %w", st.ForwardID, ErrUnavailable, err)
 	}
+	if errors.Is(err, errUndecided) {
+		return fmt.Errorf("settle forward %d: %w: %w", st.ForwardID, ErrOutcomeUnknown, err)
+	}
 	if err != nil {
 		return fmt.Errorf("settle forward %d: %w", st.ForwardID, err)
 	}

@@ -39,9 +39,10 @@ type Store struct {
 	pool *pgxpool.Pool
 	cfg  Config
 
-	accepts group[*acceptance]
-	settles group[*settling]
-	alone   quarantine
+	accepts   group[*acceptance]
+	settles   group[*settling]
+	alone     quarantine
+	conflicts chan struct{} // held by the one that is being recorded
 }
 
 // New returns a Store on pool, whose database must have the schema of package
@@ -60,7 +61,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = time.Second
 	}
-	s := &Store{pool: pool, cfg: cfg}
+	s := &Store{pool: pool, cfg: cfg, conflicts: make(chan struct{}, 1)}
 	s.accepts = group[*acceptance]{
 		writers: writers, maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, maxWait: cfg.MaxWait,
 		run: s.acceptBatch,

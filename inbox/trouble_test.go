@@ -161,6 +161,35 @@ func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 	}
 }
 
+// The row that a delivery is compared with may be pruned at that moment. Its member
+// runs once more, and costs the others nothing.
+func TestVanishedRowIsTriedOnceMoreAndFailsAlone(t *testing.T) {
+	s, pool := newStore(t)
+	exec(t, pool, `CREATE SEQUENCE hooklatch.tries`)
+	exec(t, pool, `CREATE FUNCTION hooklatch.vanish() RETURNS trigger LANGUAGE plpgsql AS
+		$$BEGIN IF NEW.delivery_id = 'gone' OR NEW.delivery_id = 'once' AND nextval('hooklatch.tries') = 1 THEN RETURN NULL; END IF; RETURN NEW; END$$`)
+	exec(t, pool, `CREATE TRIGGER vanish BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION hooklatch.vanish()`)
+	if r := accept(t, s, delivery("once", "x")); r.Duplicate {
+		t.Error("the only delivery is a duplicate")
+	}
+	exec(t, pool, `SELECT setval('hooklatch.tries', 1, false)`)
+	exec(t, pool, `UPDATE hooklatch.inbox SET delivery_id = 'before'`)
+	var members []*member[*acceptance]
+	for _, id := range []string{"a", "gone", "once", "gone", "b"} {
+		work, err := newAcceptance(delivery(id, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, &member[*acceptance]{work: work})
+	}
+	s.acceptBatch(members)
+	for i, want := range []error{nil, ErrUnavailable, nil, ErrUnavailable, nil} {
+		if m := members[i]; !errors.Is(m.err, want) || m.work.inserted != (want == nil) {
+			t.Errorf("member %d: inserted %v, %v; want %v", i, m.work.inserted, m.err, want)
+		}
+	}
+}
+
 // E4: two writers with the same keys in opposite order. The batches are sorted,
 // so they cannot wait for each other in a circle.
 func TestCaseE4_OppositeOrdersDoNotDeadlock(t *testing.T) {
