@@ -28,10 +28,12 @@ var queueTx = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL READ COMMITTED; S
 // an attempt of unknown end behind; one that has no attempts or no time left is
 // blocked in place of being handed out. The payload is looked for by a scalar
 // query: of NOT EXISTS the planner makes a hash of the whole table, at each claim.
+// Bodies beyond $7 bytes are left for the next claim, but for the first.
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
-	SELECT id, tenant, attempts, lease_until,
+	SELECT id, tenant, attempts, lease_until, next_attempt_at,
+		(SELECT i.body_size FROM hooklatch.inbox i WHERE i.id = outbox.inbox_id) AS size,
 		CASE WHEN expires_at <= (SELECT now FROM t) THEN '` + ReasonDeadlinePassed + `'
 		     WHEN $2::int4 > 0 AND attempts - attempts_free >= $2 THEN '` + ReasonAttemptsExhausted + `'
 		     WHEN (SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0) IS NULL
@@ -41,10 +43,13 @@ due AS (
 		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $3 AND paused_at IS NOT NULL)
 	ORDER BY next_attempt_at, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+summed AS (
+	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER (ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING) AS total FROM due),
+taken AS (SELECT * FROM summed WHERE spent IS NOT NULL OR total <= $7 OR total = size),
 lost AS (
 	INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
 	SELECT id, attempts, tenant, (SELECT now FROM t), 'unknown', 'the lease ran out before the attempt was settled', nullif($6::int8, 0)
-	FROM due WHERE lease_until IS NOT NULL
+	FROM taken WHERE lease_until IS NOT NULL
 	ON CONFLICT DO NOTHING)
 UPDATE hooklatch.outbox o SET
 	state = CASE WHEN spent IS NULL THEN o.state ELSE 'blocked' END,
@@ -53,8 +58,8 @@ UPDATE hooklatch.outbox o SET
 	attempts = o.attempts + (spent IS NULL)::int4,
 	lease_token = o.lease_token + 1,
 	lease_until = CASE WHEN spent IS NULL THEN (SELECT now FROM t) + $5::interval END
-FROM due WHERE o.id = due.id
-RETURNING o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until, o.next_attempt_at, o.expires_at`
+FROM taken WHERE o.id = taken.id
+RETURNING (SELECT count(*) FROM due), o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until, o.next_attempt_at, o.expires_at`
 
 // claimedSQL reads what to hand over, each by its key and never by a join, which
 // the planner might turn into a scan.
@@ -85,9 +90,9 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	var all []Forward
 	for {
 		var claimed []Forward
-		var blocked int
+		var more bool
 		err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) (err error) {
-			claimed, blocked, err = claim(ctx, tx, now, r)
+			claimed, more, err = s.claim(ctx, tx, now, r)
 			if err != nil {
 				return err
 			}
@@ -99,27 +104,29 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		if err != nil {
 			return nil, storeError("claim", classify(err, false), err)
 		}
-		// Blocked ones took the places of others that are due: a claim that comes
-		// back with fewer than asked for means that nothing more is.
+		// A claim that comes back with fewer than asked for means that nothing more
+		// is due.
 		all = append(all, claimed...)
 		r.Limit -= len(claimed)
-		if blocked == 0 || r.Limit == 0 {
+		if !more || r.Limit == 0 {
 			return all, nil
 		}
 	}
 }
 
-func claim(ctx context.Context, tx pgx.Tx, now *time.Time, r ClaimRequest) (claimed []Forward, blocked int, err error) {
-	rows, err := tx.Query(ctx, claimSQL, now, r.MaxAttempts, r.Destination, r.Limit, r.Lease, r.ConfigRevision)
+// claim leases what fits into one transaction. There may be more that is due when
+// blocked ones took the places of others, or when the bodies were too large.
+func (s *Store) claim(ctx context.Context, tx pgx.Tx, now *time.Time, r ClaimRequest) (claimed []Forward, more bool, err error) {
+	rows, err := tx.Query(ctx, claimSQL, now, r.MaxAttempts, r.Destination, r.Limit, r.Lease, r.ConfigRevision, s.cfg.MaxBatchBytes)
 	if err != nil {
-		return nil, 0, err
+		return nil, false, err
 	}
+	var due int
 	f := Forward{Destination: r.Destination}
 	var lease *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
+	_, err = pgx.ForEachRow(rows, []any{&due, &f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
 		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
 		if f.State == Blocked {
-			blocked++
 			return nil
 		}
 		f.LeaseUntil = *lease
@@ -129,7 +136,7 @@ func claim(ctx context.Context, tx pgx.Tx, now *time.Time, r ClaimRequest) (clai
 	slices.SortFunc(claimed, func(a, b Forward) int {
 		return cmp.Or(a.NextAttemptAt.Compare(b.NextAttemptAt), cmp.Compare(a.ID, b.ID))
 	})
-	return claimed, blocked, err
+	return claimed, len(claimed) < due, err
 }
 
 func readClaimed(ctx context.Context, tx pgx.Tx, claimed []Forward) error {

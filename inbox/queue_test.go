@@ -135,7 +135,7 @@ func TestSettleMovesTheForward(t *testing.T) {
 
 // P05, E9: the late finisher changes nothing but the ledger.
 func TestP05_LostLeaseChangesNothing(t *testing.T) {
-	s, pool := newStore(t)
+	s, _ := newStore(t)
 	r := accept(t, s, delivery("dlv_1", "x"))
 	late := claimOne(t, s, time.Time{})
 	now := time.Now().Add(2 * time.Minute) // the lease of a minute is over
@@ -170,7 +170,6 @@ func TestP05_LostLeaseChangesNothing(t *testing.T) {
 	if _, err := s.Renew(t.Context(), holder.ID, holder.Token, time.Minute); !errors.Is(err, ErrLeaseLost) {
 		t.Errorf("renew after settle: %v, want ErrLeaseLost", err)
 	}
-	_ = pool
 }
 
 // A stale and a live settlement of one forward may share a batch.
@@ -250,6 +249,30 @@ func TestSpentForwardsTakeNobodysPlace(t *testing.T) {
 	}
 }
 
+// Large bodies must not make one claim so long that it never ends in time, and is
+// taken back and begun again for ever.
+func TestClaimOfLargeBodiesIsSeveralTransactions(t *testing.T) {
+	s, _, proxy := faulty(t)
+	s.cfg.MaxBatchBytes = 100
+	sizes := []int{60, 40, 0, 300, 60, 41, 0}
+	for i, size := range sizes {
+		accept(t, s, delivery(fmt.Sprint(i), strings.Repeat("x", size)))
+	}
+	commits := proxy.Counts().Commits
+	got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 50, Lease: time.Minute})
+	if err != nil || len(got) != len(sizes) {
+		t.Fatalf("%d claimed, %v; want %d", len(got), err, len(sizes))
+	}
+	for i, f := range got {
+		if f.Delivery.DeliveryID != fmt.Sprint(i) || len(f.Delivery.Body) != sizes[i] {
+			t.Errorf("forward %d is delivery %s of %d bytes", i, f.Delivery.DeliveryID, len(f.Delivery.Body))
+		}
+	}
+	if n := proxy.Counts().Commits - commits; n != 4 { // 100, 300, 60, 41
+		t.Errorf("%d transactions, want 4", n)
+	}
+}
+
 func TestClaimDoesNotScanPayloads(t *testing.T) {
 	s, pool := newStore(t)
 	accept(t, s, delivery("dlv_1", "x"))
@@ -260,7 +283,7 @@ func TestClaimDoesNotScanPayloads(t *testing.T) {
 	exec(t, pool, `INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, expires_at)
 		SELECT id, 't1', 'app', now() + interval '1 day' FROM hooklatch.inbox WHERE delivery_id LIKE 'old%'`)
 	exec(t, pool, "ANALYZE")
-	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", 16, time.Minute, 0)
+	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", 16, time.Minute, 0, 8<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

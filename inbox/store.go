@@ -16,8 +16,8 @@ type Config struct {
 	// MaxBatchRows bounds the deliveries, or settlements, of one transaction.
 	// Defaults to 256.
 	MaxBatchRows int
-	// MaxBatchBytes bounds the bodies of one transaction, in bytes; a larger body
-	// is a transaction of its own. Defaults to 8 MiB.
+	// MaxBatchBytes bounds the bodies of one transaction, in bytes, of Accept as of
+	// Claim; a larger body is a transaction of its own. Defaults to 8 MiB.
 	MaxBatchBytes int
 	// MaxWait is how long a delivery may wait for a writer. Defaults to 1 second.
 	MaxWait time.Duration
