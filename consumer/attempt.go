@@ -74,6 +74,7 @@ func (a *attempt) work() {
 	defer func() {
 		defer a.run.slots.settled()
 		a.run.slots.handled()
+		a.claim.Delivery.Body = nil // a settlement may take long
 		result := AttemptResult{Forward: a.claim, Settlement: a.judge(err)}
 		a.cancel(nil)
 		stopKeeping()

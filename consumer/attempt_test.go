@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+	"weak"
 
 	"pgregory.net/rapid"
 
@@ -179,4 +180,37 @@ func TestCleanText(t *testing.T) {
 			t.Fatalf("cleaned to %q", got)
 		}
 	})
+}
+
+// While the database is away, hundreds of settlements may wait: none may hold a body.
+func TestBodyIsLetGoBeforeTheSettlement(t *testing.T) {
+	q := &fakeQueue{}
+	q.add(1)
+	body := make([]byte, 1<<20)
+	held := weak.Make(&body[0])
+	q.due[0].Delivery.Body, body = body, nil
+	settling, goOn := make(chan struct{}), make(chan struct{})
+	q.onSettle = func(inbox.Settlement) error {
+		q.mu.Lock()
+		q.due = nil
+		q.mu.Unlock()
+		close(settling)
+		<-goOn
+		return nil
+	}
+	h := func(_ context.Context, f Forward) error {
+		if len(f.Delivery.Body) != 1<<20 {
+			t.Errorf("handed over %d bytes", len(f.Delivery.Body))
+		}
+		return nil
+	}
+	stop := launch(t, newFake(t, q, h, nil))
+	<-settling
+	runtime.GC()
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("the body is still held while the settlement waits")
+	}
+	close(goOn)
+	stop()
 }

@@ -67,7 +67,7 @@ const (
 	queueTimeout = 5 * time.Second
 	// unsettled is how many forwards beyond Concurrency may be handed over and
 	// not yet settled. It lets settlements share transactions, and bounds what a
-	// failing database can pile up.
+	// failing database can pile up; their bodies are let go.
 	unsettled = 256
 )
 
@@ -268,8 +268,8 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 // start works on f, unless a stop was faster.
 func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 	r.slots.take()
+	a := newAttempt(r, f, claimed)
 	r.inFlight.Go(func() {
-		a := newAttempt(r, f, claimed)
 		if ctx.Err() != nil {
 			a.release()
 			return

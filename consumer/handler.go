@@ -71,7 +71,7 @@ func (e *AttemptError) Unwrap() error { return e.Err }
 
 // AttemptResult is what OnAttempt is told of an attempt that ended.
 type AttemptResult struct {
-	// Forward is the forward as it was claimed.
+	// Forward is the forward as it was claimed, without the delivery's Body.
 	Forward inbox.Forward
 	// Settlement is what the consumer decided.
 	Settlement inbox.Settlement
