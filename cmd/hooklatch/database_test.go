@@ -48,6 +48,7 @@ func TestDatabaseScripts(t *testing.T) {
 				Files: []string{script},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("DATABASE_URL", address)
+					e.Setenv("GORACE", quickExit)
 					e.Setenv("EMPTY_URL", emptyDatabase(t, pool, address))
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)

@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// quickExit is GORACE for the program as a child: under -race each would sleep
+// for a second at its end.
+const quickExit = "atexit_sleep_ms=0"
+
 // leakChecked fails the tests that leave a goroutine behind.
 type leakChecked struct{ *testing.M }
 
@@ -46,6 +50,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 			e.Setenv("EXAMPLE", example)
+			e.Setenv("GORACE", quickExit)
 			return os.Mkdir(e.WorkDir+"/run", 0o700)
 		},
 	})

@@ -41,7 +41,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	}
 	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = "hooklatch" // see testscript.Main
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), "GORACE="+quickExit), env...)
 	p := &process{t: t, cmd: cmd, changed: make(chan struct{}), ended: make(chan struct{})}
 	out, in, err := os.Pipe()
 	if err != nil {
