@@ -276,3 +276,12 @@ func FuzzReadFields(f *testing.F) {
 		}
 	})
 }
+
+func TestDepthAtTheBorder(t *testing.T) {
+	for levels, taken := range map[int]bool{depthVerified: true, depthVerified + 1: false} {
+		body := `{"x":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `,"a":1}`
+		if v := ReadFields(Request{Body: []byte(body)}, fieldsOf(t, "/a")...)[0]; (v.Text == "1") != taken || errors.Is(v.Err, errTooDeep) == taken {
+			t.Errorf("%d levels: %+v", levels, v)
+		}
+	}
+}

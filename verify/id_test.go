@@ -128,3 +128,13 @@ func TestPatternsMatchTheWholeValue(t *testing.T) {
 		}
 	}
 }
+
+// The stand-in of an id is signed only as far as the body is.
+func TestStandInForAnIDOfAnUnsignedBody(t *testing.T) {
+	s := compile(t, `{"algo":"hmac-sha256","signature":{"name":"X-Sig"},"template":"{header:X-Nonce}","id":{"from":"json:id"}}`)
+	v := Verifier{Scheme: s, Keys: oneKey(t)}
+	r := Request{Header: http.Header{"X-Nonce": {"n"}, "X-Sig": {hexMAC(sha256.New, "n")}}, Body: []byte("no json")}
+	if env, err := v.Verify(r); err != nil || !strings.HasPrefix(env.DeliveryID, "body:") || env.IDSigned {
+		t.Errorf("%+v, %v", env, err)
+	}
+}

@@ -246,12 +246,33 @@ func TestSecretInTheKeyIDHeaderIsNotReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := Verifier{Scheme: s, Keys: testSet(t, k), Now: at(t0)}
-	for id, reported := range map[string]bool{"k2": true, strings.Repeat("s", 32): false} {
+	for id, reported := range map[string]bool{"k2": true, strings.Repeat("s", 32): false, "k2\nforged=1": false} {
 		r.Header["X-Webhook-Key-Id"] = []string{id}
 		_, err := v.Verify(r)
 		var refused *Error
 		if !errors.As(err, &refused) || refused.Reason != ReasonKeyUnknown || (refused.KeyID == id) != reported || strings.Contains(err.Error(), id) != reported {
 			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// MACValid is said of an agreeing signature only.
+func TestMACValidOfANamedKey(t *testing.T) {
+	s, _ := Preset("zhisou-v1")
+	k := testKey(t, "k1", 0, 0)
+	r := Request{Method: "POST", Body: []byte("x")}
+	var err error
+	if r.Header, err = (&Verifier{Scheme: s}).Sign(r, SignOptions{Key: k, DeliveryID: "d", Time: t0}); err != nil {
+		t.Fatal(err)
+	}
+	k.NotAfter = t0
+	v := Verifier{Scheme: s, Keys: testSet(t, k), Now: at(t0)}
+	for body, valid := range map[string]bool{"x": true, "y": false} {
+		r.Body = []byte(body)
+		_, err := v.Verify(r)
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Reason != ReasonKeyExpired || refused.MACValid != valid {
+			t.Errorf("body %s: %+v", body, refused)
 		}
 	}
 }

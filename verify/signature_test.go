@@ -138,3 +138,22 @@ func TestFewPublicKeyCandidates(t *testing.T) {
 		}
 	}
 }
+
+// Commas may leave elements of a list empty (RFC 9110); blanks and semicolons not.
+func TestEmptyElementsOfAList(t *testing.T) {
+	for sep, taken := range map[string]bool{",": true, ";": false, " ": false} {
+		s := compile(t, `{"algo":"hmac-sha256","signature":{"name":"X-Sig","list_sep":"`+sep+`"},"template":"{body}"}`)
+		v := Verifier{Scheme: s, Keys: oneKey(t)}
+		r := Request{Header: http.Header{"X-Sig": {strings.Repeat("0", 64) + sep + sep + hexMAC(sha256.New, "x")}}, Body: []byte("x")}
+		if _, err := v.Verify(r); err != nil {
+			t.Errorf("%q: %v", sep, err) // the good one counts, whatever stands before it
+		}
+		// With tags an item that is none is a fault.
+		s = compile(t, `{"algo":"hmac-sha256","signature":{"name":"X-Sig","list_sep":"`+sep+`","kv_sep":"=","tags":["v1"]},"template":"{body}"}`)
+		v.Scheme = s
+		r.Header = http.Header{"X-Sig": {"v0=a" + sep + sep + "v1=" + hexMAC(sha256.New, "x")}}
+		if _, err := v.Verify(r); (err == nil) != taken {
+			t.Errorf("%q: empty element: %v", sep, err)
+		}
+	}
+}
