@@ -314,6 +314,9 @@ func TestX09_TimestampGrammar(t *testing.T) {
 	if p := g.send(ok.set("X-Webhook-Timestamp", "1760000000000")).problem(t); !strings.Contains(p.Detail, "milliseconds?") {
 		t.Errorf("detail %q", p.Detail)
 	}
+	if p := g.send(ok.set("X-Webhook-Timestamp", "17600000000000")).problem(t); strings.Contains(p.Detail, "milliseconds?") {
+		t.Errorf("detail of 14 digits %q", p.Detail)
+	}
 	if p := g.send(ok.set("X-Webhook-Timestamp", "abc")).problem(t); strings.Contains(p.Detail, "milliseconds?") {
 		t.Errorf("detail %q", p.Detail)
 	}

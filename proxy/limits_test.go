@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -280,4 +281,24 @@ func TestLargeBodyAboveThePool(t *testing.T) {
 		}
 	}
 	g.raw(signed("dlv_over", body+"x").chunked(100_000)).wants(t, 413, "body_too_large")
+}
+
+// net/http sees to it that a body is as long as it says; a server in between need not.
+func TestBodyThatIsShorterThanItSays(t *testing.T) {
+	in := &recorder{}
+	p, err := New(in, Config{Sources: []Source{src1(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := signed("dlv_short", body1)
+	r := httptest.NewRequest("POST", "/in/src1", strings.NewReader(body1))
+	r.ContentLength = int64(len(body1)) + 1
+	for _, h := range m.header {
+		r.Header.Add(h[0], h[1])
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	if w.Code != 400 || !strings.Contains(w.Body.String(), `"body_malformed"`) || len(in.deliveries()) != 0 {
+		t.Errorf("status %d, %s, %d stored", w.Code, w.Body, len(in.deliveries()))
+	}
 }
