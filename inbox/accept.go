@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -63,13 +64,11 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrInternal, err)
 	}
-	if s.alone.has(a.key) {
-		m := &member[*acceptance]{work: a}
-		s.acceptBatch([]*member[*acceptance]{m})
-		err = m.err
-	} else {
-		err = s.accepts.submit(ctx, a, len(d.Body)+len(a.header))
+	queue := &s.accepts
+	if s.refused.has(a.key) {
+		queue = &s.alone
 	}
+	err = queue.submit(ctx, a, len(d.Body)+len(a.header))
 	switch {
 	case errors.Is(err, errWaited):
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrUnavailable, err)
@@ -77,7 +76,7 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrOutcomeUnknown, err)
 	case err != nil:
 		return Receipt{}, err
-	case a.hash != d.BodyHash:
+	case a.hash != a.d.BodyHash:
 		return Receipt{}, s.recordConflict(ctx, a, start.Add(MaxAccept))
 	}
 	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt}, nil
@@ -113,9 +112,15 @@ func newAcceptance(d Delivery) (*acceptance, error) {
 	}
 	d.MetaError = strings.ToValidUTF8(strings.ReplaceAll(d.MetaError, "\x00", ""), "�")
 	d.BodySize = len(d.Body)
+	if d.BodyHash == ([32]byte{}) {
+		d.BodyHash = sha256.Sum256(d.Body)
+	}
 	for i, f := range d.Forwards {
 		if f.Destination == "" || !isText(f.Destination) {
 			return nil, fmt.Errorf("forward %d has no destination, or one that is no text", i)
+		}
+		if slices.ContainsFunc(d.Forwards[:i], func(g NewForward) bool { return g.Destination == f.Destination }) {
+			return nil, fmt.Errorf("two forwards to destination %s", f.Destination)
 		}
 	}
 	header, err := encodeHeader(d.Header)
@@ -160,7 +165,7 @@ func (s *Store) acceptBatch(batch []*member[*acceptance]) {
 		}
 	}
 	if err != nil && len(batch) == 1 && errors.Is(err, errRefused) {
-		s.alone.add(batch[0].work.key)
+		s.refused.add(batch[0].work.key)
 	}
 }
 
@@ -176,7 +181,7 @@ func (s *Store) acceptOneByOne(ctx context.Context, batch []*member[*acceptance]
 			m.err = m.work.missing
 		}
 		if errors.Is(m.err, errRefused) {
-			s.alone.add(m.work.key)
+			s.refused.add(m.work.key)
 		}
 	}
 }

@@ -100,6 +100,7 @@ func TestAcceptRefusesWhatCannotBeAnIdentity(t *testing.T) {
 	s, pool := newStore(t)
 	for name, change := range map[string]func(*Delivery){
 		"no tenant":         func(d *Delivery) { d.Tenant = "" },
+		"destination twice": func(d *Delivery) { d.Forwards = append(d.Forwards, d.Forwards[0]) },
 		"no destination":    func(d *Delivery) { d.Forwards = append(d.Forwards, NewForward{}) },
 		"no source":         func(d *Delivery) { d.Source = "" },
 		"no delivery id":    func(d *Delivery) { d.DeliveryID = "" },
@@ -116,6 +117,20 @@ func TestAcceptRefusesWhatCannotBeAnIdentity(t *testing.T) {
 	}
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.inbox`); n != 0 {
 		t.Errorf("%d rows", n)
+	}
+}
+
+// Two deliveries without a hash must not look alike.
+func TestAcceptMakesAHashThatIsMissing(t *testing.T) {
+	s, _ := newStore(t)
+	for i, body := range []string{"one", "one", "two"} {
+		d := delivery("dlv_1", body)
+		d.BodyHash = [32]byte{}
+		r, err := s.Accept(t.Context(), d)
+		var conflict *ConflictError
+		if errors.As(err, &conflict) != (i == 2) || r.Duplicate != (i == 1) {
+			t.Errorf("delivery %d: %+v, %v", i, r, err)
+		}
 	}
 }
 

@@ -120,6 +120,7 @@ func TestNoCommitIsBegunWithoutTimeForIt(t *testing.T) {
 
 // D8: whatever the database does, Accept answers in time for the sender.
 func TestCaseD8_SilentDatabaseIsAnsweredInTime(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []struct {
 		name string
 		mode inboxtest.Mode

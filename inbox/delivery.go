@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// MaxAccept is the longest time that Accept takes for its whole work, waiting
-// included. Senders give up after 5 to 30 seconds.
+// MaxAccept is the longest time that Accept takes for its whole work, with the
+// default of Config.MaxWait. Senders give up after 5 to 30 seconds.
 const MaxAccept = 4 * time.Second
 
 // Delivery is one event from one source to us.
@@ -22,7 +22,8 @@ type Delivery struct {
 	// Body is the raw body as received, not to be changed by anyone. Find leaves
 	// it and the other parts of the request empty; Payload reads them.
 	Body []byte
-	// BodyHash is the SHA-256 of Body. Accept trusts it: the proxy made it once.
+	// BodyHash is the SHA-256 of Body. Accept trusts one that is set, and makes it
+	// where it is zero.
 	BodyHash [32]byte
 	// BodySize is len(Body) at the time of receipt; it outlives the body.
 	BodySize int

@@ -4,7 +4,8 @@ import "errors"
 
 var (
 	// ErrUnavailable: the database could not be reached or refused the work as a
-	// whole. Nothing was stored.
+	// whole. Accept stored nothing. Of Claim, Renew and Settle the answer may have
+	// been lost: a lease ends by itself, and settling again is harmless.
 	ErrUnavailable = errors.New("inbox: store unavailable")
 	// ErrOutcomeUnknown: COMMIT was sent and its answer was lost. The delivery is
 	// stored or it is not; the sender's retry finds out.

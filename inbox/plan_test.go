@@ -51,6 +51,7 @@ func rowsRead(t *testing.T, pool *pgxpool.Pool) (n int) {
 // A connection keeps the plan that it made when the tables were small. Neither that
 // nor missing statistics may make the work grow with the history.
 func TestPlansOfSmallTablesServeLargeOnes(t *testing.T) {
+	t.Parallel()
 	for _, small := range []int{0, 600} {
 		t.Run(fmt.Sprint(small), func(t *testing.T) {
 			t.Parallel()

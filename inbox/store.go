@@ -41,8 +41,9 @@ type Store struct {
 
 	accepts   group[*acceptance]
 	settles   group[*settling]
-	alone     quarantine
-	conflicts chan struct{} // held by the one that is being recorded
+	refused   quarantine
+	alone     group[*acceptance] // for what is refused: one delivery at a time
+	conflicts chan struct{}      // held by the one that is being recorded
 }
 
 // New returns a Store on pool, whose database must have the schema of package
@@ -64,6 +65,10 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	s := &Store{pool: pool, cfg: cfg, conflicts: make(chan struct{}, 1)}
 	s.accepts = group[*acceptance]{
 		writers: writers, maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, maxWait: cfg.MaxWait,
+		run: s.acceptBatch,
+	}
+	s.alone = group[*acceptance]{
+		writers: 1, maxRows: 1, maxBytes: cfg.MaxBatchBytes, maxWait: cfg.MaxWait,
 		run: s.acceptBatch,
 	}
 	s.settles = group[*settling]{

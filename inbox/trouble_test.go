@@ -46,6 +46,7 @@ const playWinnerSQL = `INSERT INTO hooklatch.inbox (tenant, source, delivery_id,
 // E6: the loser of the race waits for the winner and then compares with what the
 // winner stored, whatever the database's default isolation is.
 func TestCaseE6_LoserOfTheRaceWaitsForTheWinner(t *testing.T) {
+	t.Parallel()
 	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
 		for _, c := range []struct {
 			name     string
@@ -97,6 +98,7 @@ func TestCaseE6_LoserOfTheRaceWaitsForTheWinner(t *testing.T) {
 // X36, D4: a key that another session holds too long costs only its own delivery,
 // and leaves nothing that would make the retry a duplicate.
 func TestX36_HeldKeySpoilsNoOtherMember(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	tx := begin(t, pool)
 	held := delivery("dlv_1", "held")
@@ -149,7 +151,7 @@ func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 			t.Errorf("member %d: %v, want %v", i, members[i].err, want)
 		}
 	}
-	if !s.alone.has(members[1].work.key) {
+	if !s.refused.has(members[1].work.key) {
 		t.Error("the poisoned id is not set apart")
 	}
 	if _, err := s.Accept(t.Context(), delivery("poison", "x")); !errors.Is(err, ErrInternal) {
@@ -158,6 +160,50 @@ func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 	exec(t, pool, `DROP TRIGGER refuse ON hooklatch.inbox`)
 	if r := accept(t, s, delivery("poison", "x")); r.Duplicate {
 		t.Error("a duplicate of what was refused")
+	}
+}
+
+// A refused delivery that comes many times at once must not use up the pool.
+func TestRefusedDeliveriesUseOneConnection(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	d := delivery("dlv_1", "x")
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), playWinnerSQL, d.BodyHash[:]); err != nil {
+		t.Fatal(err)
+	}
+	s.refused.add(identity{d.Tenant, d.Source, d.DeliveryID})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := s.Accept(t.Context(), d); err == nil {
+				t.Error("accepted against a held key")
+			}
+		})
+	}
+	// One that gave up may still be waiting on the server when the next begins.
+	if most := mostWaiting(t, tx, &wg); most < 1 || most > 2 {
+		t.Errorf("%d connections waited at once, want 1", most)
+	}
+}
+
+// mostWaiting says how many sessions at most waited for tx until wg was done.
+func mostWaiting(t *testing.T, tx pgx.Tx, wg *sync.WaitGroup) (most int) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	for {
+		var n int
+		if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
+			WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+		select {
+		case <-ended:
+			return most
+		default:
+		}
 	}
 }
 
@@ -339,6 +385,7 @@ func TestClassify(t *testing.T) {
 // E10: a process that vanishes in the middle of a transaction, without closing
 // its connection, frees its rows.
 func TestCaseE10_VanishedProcessFreesItsRows(t *testing.T) {
+	t.Parallel()
 	for name, hold := range map[string]func(s *Store) error{
 		"accept": func(s *Store) error {
 			_, err := s.Accept(context.Background(), delivery("dlv_2", "x"))
