@@ -9,8 +9,7 @@ import (
 
 // framer speaks HTTP/2 by hand, to send what no client library would.
 type framer struct {
-	rw   io.ReadWriter
-	read int // frames
+	rw io.ReadWriter
 }
 
 const (

@@ -91,17 +91,6 @@ func parseToken(s string) (part, error) {
 	return part{kind: partPlace, text: s, place: p}, nil
 }
 
-// fromBody says whether the token is made from the body without being the body.
-func (p *part) fromBody() bool {
-	switch p.kind {
-	case partFormSorted, partBodySHA256Hex, partBodySHA256Raw, partBodyCRC32:
-		return true
-	case partPlace:
-		return p.place.kind == placeJSON || p.place.kind == placeForm
-	}
-	return false
-}
-
 // resolve finds the text of every token before the first hash runs. A missing one
 // is a refusal, never an empty string.
 func (c *check) resolve() *Error {
