@@ -18,6 +18,7 @@ test: postgres ## what a change must pass: gofmt, vet, every test
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) vet ./...
 	@$(GO) test $(RACE) ./...
+	@[ -z "$(RACE)" ] || $(GO) test -run 'P11|AllocatesLittle' ./verify ./cmd/hooklatch # what the race detector would distort
 
 .PHONY: run
 run: build postgres ## the program with a source, an app and a live view; ARGS="--scheme stripe" adds flags

@@ -103,6 +103,7 @@ func addressOf(l net.Listener) string {
 func (s *server) run(ctx context.Context, ls listeners) error {
 	s.listeners = ls
 	s.failed = make(chan error, 3)
+	tuneCollector(s.cfg)
 	s.metrics = newMetrics()
 	s.metrics.configure(s.cfg, s.secrets.Verifiers, s.secrets.Certificates)
 	s.health = &health{log: s.log, offset: func(d time.Duration) { s.metrics.clockOffset.Set(d.Seconds()) }}
