@@ -82,11 +82,16 @@ const findRecentSQL = `SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHE
 
 const findSourceSQL = `SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE i.source = $10 AND ` + findConditions + findEnd
 
-// findOpenSQL starts from the forwards in an open state, which are few, and not
-// from the history.
-const findOpenSQL = `
+// The forwards in an open state are few: these two start from their partial
+// indexes, whose conditions they repeat word for word, and not from the history.
+const findDueSQL = `
 SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ($10 = '' OR i.source = $10)
-	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state = $8 AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))
+	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.state = $8)
+	AND ` + findConditions + findEnd
+
+const findStuckSQL = `
+SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ($10 = '' OR i.source = $10)
+	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('held', 'blocked') AND o.state = $8)
 	AND ` + findConditions + findEnd
 
 // findPage is how many deliveries one round trip brings.
@@ -138,8 +143,10 @@ func (s *Store) findPage(ctx context.Context, f Filter, at time.Time, id int64, 
 	} else {
 		args = append(args, f.Tenant, f.EventType, f.Unrouted, f.Destination, string(f.State), f.Since)
 		switch {
-		case f.State != "" && f.State != Accepted && f.State != Superseded && f.State != Cancelled:
-			sql, args = findOpenSQL, append(args, f.Source)
+		case f.State == Pending || f.State == RetryWait:
+			sql, args = findDueSQL, append(args, f.Source)
+		case f.State == Held || f.State == Blocked:
+			sql, args = findStuckSQL, append(args, f.Source)
 		case f.Source != "":
 			sql, args = findSourceSQL, append(args, f.Source)
 		}
