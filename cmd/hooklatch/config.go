@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -157,6 +158,16 @@ type stopConfig struct {
 	Total    duration `json:"total,omitzero" jsonschema:"after this the process ends with code 1; defaults to 45s"`
 }
 
+// MarshalJSON implements json.Marshaler. A time of 0 is one that was chosen.
+func (s stopConfig) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		LameDuck duration `json:"lame_duck"`
+		Shutdown duration `json:"shutdown"`
+		Attempts duration `json:"attempts"`
+		Total    duration `json:"total"`
+	}(s))
+}
+
 type logConfig struct {
 	Level  string `json:"level,omitempty" jsonschema:"debug, info, warn or error; defaults to info"`
 	Format string `json:"format,omitempty" jsonschema:"json or text; defaults to json"`
@@ -180,21 +191,24 @@ func readConfig(file string) (*config, error) {
 
 // parseConfig reads text. now decides which keys are valid.
 func parseConfig(file string, text []byte, now time.Time) (*config, error) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // as some editors begin a file
 	c := &config{file: file, dir: filepath.Dir(file), text: text}
 	d := &decoder{at: positions{}, anchors: map[string]ast.Node{}}
 	d.document(text, c)
 	c.at = d.at
-	if len(d.problems) == 0 {
-		// Own checks read values that a problem above may have left empty.
-		c.fill()
-		ch := &checker{c: c, now: now}
-		ch.config()
-		d.problems = ch.problems
-		c.warnings = sorted(ch.warnings)
+	c.fill()
+	ch := &checker{c: c, now: now}
+	ch.config()
+	for _, p := range ch.problems {
+		if !d.explains(p) {
+			p.hide = p.hide || d.bare
+			d.problems = append(d.problems, p)
+		}
 	}
 	if len(d.problems) > 0 {
 		return nil, problemsFound(file, d.problems)
 	}
+	c.warnings = sorted(ch.warnings)
 	return c, nil
 }
 

@@ -114,8 +114,14 @@ func (ch *checker) listen() {
 		if path == "listen.admin" && strings.HasPrefix(address, "unix:/") {
 			continue
 		}
-		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
+		if address == "" {
+			continue
+		}
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
 			ch.problem(path, "%q is no address such as 127.0.0.1:9470 or :443", address)
+		} else if _, err := net.LookupPort("tcp", port); err != nil {
+			ch.problem(path, "%q is no port: 0 to 65535 are", port)
 		}
 	}
 	if !loopback(c.Listen.Admin) && !strings.HasPrefix(c.Listen.Admin, "unix:/") {

@@ -187,7 +187,7 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 func (c *config) sourceVerifier(ctx context.Context, name string) (*verify.Verifier, error) {
 	if c.Sources[name] == nil {
 		known := slices.Sorted(maps.Keys(c.Sources))
-		return nil, usagef("--source "+known[0], "%s has no source %q: %s are configured", c.file, name, listed(known))
+		return nil, usagef("--source "+known[0], "%s has no source %q: %s", c.file, name, configured(known))
 	}
 	l := newLoader(c)
 	v := l.verifier(ctx, name)

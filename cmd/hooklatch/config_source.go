@@ -103,7 +103,7 @@ func (ch *checker) forward(at string, s *sourceConfig) {
 		case !slices.Contains(known, r.To) && len(known) == 0:
 			ch.problem(entry+".to", "unknown destination %q: none is configured", r.To)
 		case !slices.Contains(known, r.To):
-			ch.problem(entry+".to", "unknown destination %q: %s are configured", r.To, listed(known))
+			ch.problem(entry+".to", "unknown destination %q: %s", r.To, configured(known))
 		}
 		for j, pattern := range r.Types {
 			if pattern == "" {

@@ -67,14 +67,27 @@ func TestConfigurationErrors(t *testing.T) {
 		{"several at once", "path: /in/billing\n    scheme: zhisou-v1", "pth: /in\n    scheme: zhisou-v1\n    max_body: 3 MiB\n    tolerance: 300", `6:5 unknown field "pth", did you mean path?
 8:15 "3 MiB" is no size such as 262144, 256KiB or 25MiB
 9:16 "300" has no unit: write 300s for seconds (ms, s, m, h, d)`},
+		{"a misspelled field and a rule that is broken elsewhere", "path: /in/billing\n    scheme: zhisou-v1", "pth: /in\n    scheme: zhisou-v2", `6:5 unknown field "pth", did you mean path?
+7:13 no scheme is called "zhisou-v2", did you mean zhisou-v1?`},
+		{"a field of a later version beside what is wrong in this one", "forward: [app]", "forward: [shop]\n    expect_every: 1h", `10:15 unknown destination "shop": app is configured
+11:5 expect_every is not in this version`},
+		{"misspelled scheme", "scheme: zhisou-v1", "schem: zhisou-v1", `7:5 unknown field "schem", did you mean scheme?`},
+		{"misspelled section", "destinations:", "destinatons:", `11:1 unknown field "destinatons", did you mean destinations?`},
+		{"misspelled mode", "listen: {http: \"127.0.0.1:8080\"}", "listen: {https: \":443\"}\ntls: {mod: files}", `3:7 unknown field "mod", did you mean mode?`},
+		{"destination that is empty", "  app:\n    url: http://127.0.0.1:3000/webhooks\n    timeout: 10s", "  app:", "12:3 app is empty"},
+		{"limit that is no size", "forward: [app]", "forward: [app]\n    max_body: 1MiB\nlimits: {body_bytes: much}", `12:22 "much" is no size such as 262144, 256KiB or 25MiB`},
+		{"secret in clear text beside another problem", "secret: {file: keys/k1}", "secret: hunter2hunter2, not_before: 2027-01-01T00:00:00Z, not_after: 2026-01-01T00:00:00Z", `9:26 a secret does not stand in the file: write {file: F}, {env: NAME} or {exec: [PROGRAM, ARGUMENT]}
+9:87 key k1 is never valid: not_after does not lie behind not_before`},
+		{"byte order mark", "version: 1", "\ufeffversion: 1", ""},
+		{"port that is none", "127.0.0.1:8080", "127.0.0.1:99999", `2:16 "99999" is no port: 0 to 65535 are`},
 		{"another format", "version: 1", "version: 2", "1:10 version must be 1: this program reads no other format"},
 		{"version missing", "version: 1\n", "", "1:1 version must be 1: this program reads no other format"},
 		{"field twice", "    tenant: acme", "    tenant: acme\n    tenant: other", `6:5 mapping key "tenant" already defined at [5:5]`},
 		{"list in place of a mapping", "destinations:\n  app:", "destinations:\n  app: []\n  b:", "12:8 a list where a mapping belongs"},
 		{"mapping in place of a value", "tenant: acme", "tenant: {a: b}", "5:13 a mapping where a single value belongs"},
 		{"value in place of a list", "forward: [app]", "forward: app", "10:14 a single value where a list belongs"},
-		{"unknown destination", "forward: [app]", "forward: [app, shop]", `10:20 unknown destination "shop": app are configured`},
-		{"unknown destination in an entry", "forward: [app]", "forward: [{to: shop, types: [a]}]", `10:20 unknown destination "shop": app are configured`},
+		{"unknown destination", "forward: [app]", "forward: [app, shop]", `10:20 unknown destination "shop": app is configured`},
+		{"unknown destination in an entry", "forward: [app]", "forward: [{to: shop, types: [a]}]", `10:20 unknown destination "shop": app is configured`},
 		{"two sources on one route", "destinations:", "  other:\n    tenant: acme\n    path: /in/billing\n    scheme: github\n    keys: [{id: g, secret: {env: G}}]\n    event: {id: /id}\n    forward: [app]\ndestinations:", "13:11 source billing has this host and path too"},
 		{"tolerance of zero", "forward: [app]", "forward: [app]\n    tolerance: 0s", "11:16 tolerance must be more than 0"},
 		{"default tolerance of zero", "listen:", "defaults: {tolerance: 0s}\nlisten:", "2:23 tolerance must be more than 0"},
@@ -202,6 +215,18 @@ func TestConfigurationWarnings(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
 		})
+	}
+}
+
+// A time of 0 is not left out, and does not turn into the default.
+func TestStopWithoutLameDuck(t *testing.T) {
+	c, err := parseConfig("f", []byte(minimal+"stop: {lame_duck: 0s}\n"), configNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.masked()
+	if err != nil || c.Stop.LameDuck != 0 || !strings.Contains(string(text), `"stop":{"lame_duck":"0s","shutdown":"20s",`) {
+		t.Errorf("lame_duck %s, %v, in\n%s", c.Stop.LameDuck, err, text)
 	}
 }
 

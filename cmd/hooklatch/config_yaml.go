@@ -297,12 +297,14 @@ func (d *decoder) object(n ast.Node, v reflect.Value, path string) {
 			d.decode(e.value, v.Field(i), at)
 		case slices.Contains(later, e.key):
 			d.problem(e.at, at, "%s is not in this version", e.key)
+			d.problems[len(d.problems)-1].kind = laterField
 		default:
 			if near := nearest(e.key, names); near != "" {
 				d.problem(e.at, at, "unknown field %q, did you mean %s?", e.key, near)
 			} else {
 				d.problem(e.at, at, "unknown field %q", e.key)
 			}
+			d.problems[len(d.problems)-1].kind = unknownField
 		}
 	}
 }

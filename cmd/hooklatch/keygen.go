@@ -139,6 +139,14 @@ func presetScheme(name string) (verify.Scheme, error) {
 	return verify.Scheme{}, usagef("hooklatch completion bash lists them on TAB, or --recipe FILE", "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
 }
 
+// configured says which names there are.
+func configured(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is configured"
+	}
+	return listed(names) + " are configured"
+}
+
 // listed joins names for a sentence, the first 12 of them.
 func listed(names []string) string {
 	text := ""

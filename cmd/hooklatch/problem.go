@@ -19,7 +19,17 @@ type problem struct {
 
 	token *token.Token
 	hide  bool // no excerpt: it might hold a secret
+	kind  problemKind
 }
+
+// problemKind is what a problem of the decoder has left undone.
+type problemKind int
+
+const (
+	wrongValue   problemKind = iota // what stands at the path was not read
+	unknownField                    // a field beside it may be missing
+	laterField                      // nothing: no rule of this version reads it
+)
 
 // text writes the problem as file:line:column, message, excerpt and caret.
 func (p problem) text(file string) string {
