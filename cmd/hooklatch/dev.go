@@ -42,6 +42,7 @@ func devCommand(s *stdio) *cli.Command {
 			&cli.BoolFlag{Name: "print-secret", Usage: "show the secret of the key"},
 			&cli.StringFlag{Name: "events", Value: "lines", Usage: "live view as `KIND`: lines, json or quiet"},
 			&cli.StringFlag{Name: "record", Usage: "write each request into this `DIR`, as a raw HTTP file"},
+			&cli.BoolFlag{Name: "json", Usage: "the same as --events json"},
 		},
 		Subcommands: []*cli.Command{sendCommand(s)},
 		Action: func(c *cli.Context) error {
@@ -55,10 +56,14 @@ func devCommand(s *stdio) *cli.Command {
 				ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
 				defer stop()
 			}
-			return dev(ctx, s, devOptions{
+			o := devOptions{
 				to: c.String("to"), scheme: c.String("scheme"), keep: c.String("keep"), record: c.String("record"),
 				events: c.String("events"), printSecret: c.Bool("print-secret"),
-			})
+			}
+			if c.Bool("json") {
+				o.events = "json"
+			}
+			return dev(ctx, s, o)
 		},
 	}
 }
@@ -89,11 +94,12 @@ type devRun struct {
 	s *stdio
 	o devOptions
 
-	scheme verify.Scheme
-	state  devState
-	events *devEvents
-	url    string // of the database
-	data   string // what becomes of the data, for the last line
+	scheme  verify.Scheme
+	state   devState
+	earlier *devState // of another dev that runs; nil: none does
+	events  *devEvents
+	url     string // of the database
+	data    string // what becomes of the data, for the last line
 }
 
 func dev(ctx context.Context, s *stdio, o devOptions) error {
@@ -179,7 +185,7 @@ func (d *devRun) serve(ctx context.Context, server *server, ls listeners, v *ver
 	}
 	err := d.begin(ctx, v)
 	if err == nil {
-		defer d.state.remove()
+		defer func() { d.state.remove(d.earlier) }()
 		select {
 		case <-ctx.Done():
 		case err = <-ended:
@@ -220,6 +226,10 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 		if err := d.events.handedOn(ctx, got.DeliveryID); err != nil {
 			return err
 		}
+	}
+	if earlier, err := readDevState(); err == nil && earlier.runs() {
+		d.earlier = &earlier
+		d.events.head("note", "another dev runs at %s: send goes to this one until it ends", earlier.URL)
 	}
 	if err := d.state.write(); err != nil {
 		d.events.trouble("hooklatch send will not find this dev", err)

@@ -166,7 +166,7 @@ func TestDevTakesOtherSchemes(t *testing.T) {
 
 func TestDevSpeaksJSONToPrograms(t *testing.T) {
 	t.Parallel()
-	d := startDev(t, inboxtest.URL(t), "--events", "json")
+	d := startDev(t, inboxtest.URL(t), "--json")
 	first := d.entry(`"event":"ready"`)
 	if first["url"] != d.state.URL || first["v"] != 1.0 {
 		t.Errorf("ready: %v", first)
@@ -266,6 +266,27 @@ func TestDevGoesOnWithKeptData(t *testing.T) {
 	if p := start(t, d.env, "events", "show", id); p.wait() != 0 {
 		t.Errorf("events show %s of the first run: exit code %d\n%s", id, p.code, p.output())
 	}
+	d.end()
+}
+
+// The end of a later dev once took the way to an earlier one with it.
+func TestSendFindsTheEarlierDevAgain(t *testing.T) {
+	t.Parallel()
+	d := startDev(t, inboxtest.URL(t))
+	later := start(t, append(d.env, "DATABASE_URL="+inboxtest.URL(t)), "dev")
+	later.line("  note  ", d.state.URL)
+	later.line("  ready  ")
+	id := func() string {
+		code, output := d.send()
+		if code != 0 {
+			t.Fatalf("send: exit code %d\n%s", code, output)
+		}
+		return strings.Fields(output)[2]
+	}
+	later.line("→", id())
+	later.signal(syscall.SIGINT)
+	later.wait()
+	d.line("→", id())
 	d.end()
 }
 

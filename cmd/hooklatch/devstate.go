@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hooklatch/hooklatch/verify"
 )
@@ -76,6 +78,18 @@ func (st devState) verifier() (*verify.Verifier, error) {
 	return &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: int(st.MaxBody), URL: st.URL}, nil
 }
 
+// runs says whether the dev that left the state still answers.
+func (st devState) runs() bool {
+	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(st.Admin + "/livez")
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
 // write puts the file in place whole. A later dev replaces an earlier one's.
 func (st devState) write() error {
 	file, err := devStateFile()
@@ -107,9 +121,13 @@ func (st devState) write() error {
 	return err
 }
 
-// remove takes the file away, unless a later dev has put its own there.
-func (st devState) remove() {
+// remove takes the file away, unless a later dev has put its own there. Where an
+// earlier one still runs, send finds that one again.
+func (st devState) remove(earlier *devState) {
 	if there, err := readDevState(); err != nil || there.PID != st.PID {
+		return
+	}
+	if earlier != nil && earlier.runs() && earlier.write() == nil {
 		return
 	}
 	if file, err := devStateFile(); err == nil {
