@@ -78,7 +78,7 @@ func (h *health) readyz(w http.ResponseWriter, r *http.Request) {
 			if c.err == nil {
 				fmt.Fprintf(w, "[+] %s ok\n", c.name)
 			} else {
-				fmt.Fprintf(w, "[-] %s: %s\n", c.name, strings.ReplaceAll(c.err.Error(), "\n", " "))
+				fmt.Fprintf(w, "[-] %s: %s\n", c.name, oneLine(c.err.Error()))
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func (ch *checker) config() {
 	ch.oneOf("database.pooler", c.Database.Pooler, "none", "pgbouncer")
 	ch.bodies()
 	ch.stop()
-	ch.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	ch.oneOf("log.level", c.Log.Level, logLevels...)
 	ch.oneOf("log.format", c.Log.Format, "json", "text")
 	ch.positive("defaults.tolerance", time.Duration(c.Defaults.Tolerance))
 	if len(c.Sources) == 0 {

@@ -78,7 +78,7 @@ func unreachable(ctx context.Context, url string, err error) error {
 	case pg == nil:
 		try = "check that Postgres runs there and that the database URL is right: " + databaseAddress(url)
 	}
-	return fail(exitUnreachable, fmt.Errorf("database: %w", err), try)
+	return fail(exitUnreachable, fmt.Errorf("database: %w", shortError{err}), try)
 }
 
 func databaseName(url string) string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // The exit codes. Scripts branch on them.
@@ -33,6 +35,27 @@ func (f *failure) Error() string {
 }
 
 func (f *failure) Unwrap() error { return f.err }
+
+// oneLine joins the lines of an error, each of them once: pgx lists every attempt
+// to connect, and with a server that is away all say the same.
+func oneLine(text string) string {
+	if !strings.Contains(text, "\n") {
+		return text
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+// shortError is err in one line.
+type shortError struct{ error }
+
+func (e shortError) Error() string { return oneLine(e.error.Error()) }
+func (e shortError) Unwrap() error { return e.error }
 
 // fail gives err an exit code and a next step.
 func fail(code int, err error, try string) error {

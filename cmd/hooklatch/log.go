@@ -8,6 +8,8 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,21 @@ import (
 	"github.com/hooklatch/hooklatch/proxy"
 )
 
+// logLevels are the levels that log.level and HOOKLATCH_LOG_LEVEL know.
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+// logLevel is the level of the log: that of the environment, else the configured.
+func logLevel(configured string) (string, error) {
+	level := os.Getenv("HOOKLATCH_LOG_LEVEL")
+	if level == "" {
+		return configured, nil
+	}
+	if !slices.Contains(logLevels, level) {
+		return "", usagef("HOOKLATCH_LOG_LEVEL=info", "HOOKLATCH_LOG_LEVEL: %q is not one of %s", level, listed(logLevels))
+	}
+	return level, nil
+}
+
 // newLogger writes the log: one line a request, one an attempt, and what happens
 // to the process. No body, no secret and nothing of a signature is ever in it.
 func newLogger(w io.Writer, level, format string) *slog.Logger {
@@ -26,8 +43,12 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 		min = slog.LevelInfo // config check has refused it
 	}
 	options := &slog.HandlerOptions{Level: min, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && a.Key == slog.TimeKey {
+		switch {
+		case len(groups) > 0:
+		case a.Key == slog.TimeKey:
 			return slog.Time(slog.TimeKey, a.Value.Time().UTC())
+		case a.Key == "error":
+			return slog.String(a.Key, oneLine(a.Value.String()))
 		}
 		return a
 	}}

@@ -18,7 +18,8 @@ func serveCommand(s *stdio) *cli.Command {
 		Description: example("Run what the configuration describes. The log goes to stderr; its line \"ready\" comes once\n"+
 			"the listeners are bound and the database has been checked. SIGTERM or Ctrl-C stops: nothing\n"+
 			"accepted is lost, nothing stays leased. A second one ends at once, with exit code 130.\n"+
-			"SIGHUP is noted in the log and changes nothing: a new configuration needs a restart.",
+			"SIGHUP is noted in the log and changes nothing: a new configuration needs a restart.\n"+
+			"HOOKLATCH_LOG_LEVEL goes before log.level of the configuration.",
 			"hooklatch serve -c hooklatch.yaml",
 			"hooklatch serve -c hooklatch.yaml --role receive      # forwards are another process's"),
 		Flags: []cli.Flag{configFlag(),
@@ -41,11 +42,15 @@ func serve(ctx context.Context, s *stdio, file, role string) error {
 	if err != nil {
 		return err
 	}
+	level, err := logLevel(cfg.Log.Level)
+	if err != nil {
+		return err
+	}
 	secrets, err := cfg.loadSecrets(ctx)
 	if err != nil {
 		return err
 	}
-	log := newLogger(s.err, cfg.Log.Level, cfg.Log.Format)
+	log := newLogger(s.err, level, cfg.Log.Format)
 	logWarnings(log, file, cfg.warnings)
 
 	defer noteHangups(log)()

@@ -190,10 +190,3 @@ func prepareSchema(ctx context.Context, l *slog.Logger, pool *pgxpool.Pool, url,
 	}
 	return nil
 }
-
-// serverVersion is what the server calls itself, for people.
-func serverVersion(ctx context.Context, pool *pgxpool.Pool) (string, error) {
-	var text string
-	err := pool.QueryRow(ctx, `SELECT current_setting('server_version')`).Scan(&text)
-	return strings.Fields(text + " ?")[0], err
-}

@@ -70,6 +70,10 @@ func TestServeSaysWhyItDoesNotStart(t *testing.T) {
 		s := newSite(t)
 		s.config(app)
 		refused(t, s, "postgres://u:s3cret@127.0.0.1:1/x", exitUnreachable, "database: failed to connect", "Try: check that Postgres runs there", "127.0.0.1:1/x")
+		p := start(t, []string{"DATABASE_URL=postgres://u:s3cret@127.0.0.1:1/x"}, "events", "list")
+		if p.wait(); strings.Count(p.output(), "connection refused") != 1 {
+			t.Errorf("each attempt to connect is told:\n%s", p.output())
+		}
 	})
 	t.Run("no such database", func(t *testing.T) {
 		t.Parallel()
