@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -126,7 +127,17 @@ func prepare(commands []*cli.Command) {
 	}
 }
 
+// unreadValue is how cli says that a value does not fit its flag.
+var unreadValue = regexp.MustCompile(`^invalid (boolean )?value (".*") for (?:flag )?-([a-z-]+): `)
+
 func usageError(c *cli.Context, err error, _ bool) error {
+	if m := unreadValue.FindStringSubmatch(err.Error()); m != nil {
+		wanted := "is no whole number"
+		if m[1] != "" {
+			wanted = "is neither true nor false"
+		}
+		err = fmt.Errorf("%s: %s %s", dashed(m[3]), m[2], wanted)
+	}
 	return usagef(c.Command.HelpName+" --help", "%s: %w", shortName(c), err)
 }
 

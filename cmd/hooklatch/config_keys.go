@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -21,8 +23,14 @@ type loader struct {
 	c        *config
 	problems []problem
 	warnings []problem
+	try      string // what helps, where that is known
 	// users remembers who has a secret, by its hash: tenant and key.
 	users map[[32]byte][2]string
+}
+
+// found is the error of a configuration whose secrets cannot be used.
+func (l *loader) found() error {
+	return fail(exitConfig, &configProblems{l.c.file, sorted(l.problems)}, l.try)
 }
 
 func (l *loader) problem(path, format string, args ...any) {
@@ -74,6 +82,9 @@ func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
 func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {
 	text, err := k.Secret.read(ctx, l.c.dir)
 	if err != nil {
+		if k.Secret.File != "" && errors.Is(err, fs.ErrNotExist) {
+			l.try = "hooklatch keygen -o " + shellQuote(l.c.path(k.Secret.File)) + "   unless the sender has made the key"
+		}
 		l.problem(at+".secret", "key %s: %v", k.ID, err)
 		return verify.Key{}, false
 	}
@@ -177,7 +188,7 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 		Certificates: l.certificates(),
 	}
 	if len(l.problems) > 0 {
-		return nil, problemsFound(c.file, l.problems)
+		return nil, l.found()
 	}
 	c.warnings = sorted(append(c.warnings, l.warnings...))
 	return all, nil
@@ -192,7 +203,7 @@ func (c *config) sourceVerifier(ctx context.Context, name string) (*verify.Verif
 	l := newLoader(c)
 	v := l.verifier(ctx, name)
 	if len(l.problems) > 0 {
-		return nil, problemsFound(c.file, l.problems)
+		return nil, l.found()
 	}
 	return v, nil
 }

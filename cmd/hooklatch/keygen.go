@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,18 +21,19 @@ func keygenCommand(s *stdio) *cli.Command {
 		Usage: "make a signing key",
 		Description: example("Make a key of 32 random bytes: as 64 hex characters, used as text, or as whsec_ and\n"+
 			"base64 for Standard Webhooks. A file is made with mode 0600, without a newline at its\n"+
-			"end, and never over a file that is there.",
+			"end, with the folder that it lies in, and never over a file that is there.",
 			"hooklatch keygen -o keys/billing-1"),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the key: hex or whsec"},
 			&cli.StringFlag{Name: "scheme", Usage: "scheme `NAME` that picks the format"},
 			outFlag("write the key to `FILE`; - is stdout"),
+			jsonFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			if _, err := arguments(c); err != nil {
 				return err
 			}
-			return keygen(s, c.String("format"), c.String("scheme"), c.String("out"))
+			return keygen(s, c.String("format"), c.String("scheme"), c.String("out"), c.Bool("json"))
 		},
 	}
 }
@@ -40,19 +42,33 @@ func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, TakesFile: true, Usage: usage}
 }
 
-func keygen(s *stdio, format, scheme, out string) error {
+// generated is the JSON of keygen: the key, or where it was written.
+type generated struct {
+	V      int    `json:"v"`
+	Format string `json:"format"`
+	File   string `json:"file,omitempty"`
+	Key    string `json:"key,omitempty"`
+}
+
+func keygen(s *stdio, format, scheme, out string, asJSON bool) error {
 	format, err := keyFormat(format, scheme)
 	if err != nil {
 		return err
 	}
 	key := newSecret(format)
 	if out == "" || out == "-" {
+		if asJSON {
+			return printJSON(s.out, generated{V: 1, Format: format, Key: key})
+		}
 		newline := ""
 		if isTerminal(s.out) {
 			newline = "\n"
 		}
 		_, err := fmt.Fprint(s.out, key, newline)
 		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
+		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
 	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -71,6 +87,9 @@ func keygen(s *stdio, format, scheme, out string) error {
 		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
 	s.note("wrote %s (mode 0600, %d characters, no newline)", out, len(key))
+	if asJSON {
+		return printJSON(s.out, generated{V: 1, Format: format, File: out})
+	}
 	return nil
 }
 

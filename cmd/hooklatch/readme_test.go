@@ -43,3 +43,33 @@ func TestReadmeNamesEveryBreak(t *testing.T) {
 		}
 	}
 }
+
+// The commands of README's block on signatures work as they stand, one after the
+// other, where there is a body.
+func TestReadmeSignatureCommandsWork(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "## Signatures on the command line\n\n```\n")
+	if !found {
+		t.Fatal("void: README has no such block")
+	}
+	block, _, _ = strings.Cut(block, "```")
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("body.json", []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(block) {
+		command, file, redirected := strings.Cut(strings.TrimSpace(line), " > ")
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), &stdio{in: os.Stdin, out: &out, err: &errs}, strings.Fields(command)[1:]); code != 0 {
+			t.Errorf("%s: exit %d\n%s%s", command, code, out.String(), errs.String())
+		}
+		if redirected {
+			if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -86,7 +86,11 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 			if ctx.Err() != nil {
 				return context.Canceled
 			}
-			return fail(exitUnreachable, fmt.Errorf("send: %w", err), "hooklatch dev   in another terminal")
+			try := "hooklatch dev   in another terminal"
+			if o.url != "" {
+				try = "check that the server listens there:  curl -i " + shellQuote(o.url)
+			}
+			return fail(exitUnreachable, fmt.Errorf("send: %w", err), try)
 		}
 		asExpected = asExpected && got.AsExpected
 		if o.json {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -160,11 +162,13 @@ func (r verdict) print(w io.Writer, terminal bool) error {
 }
 
 func distanceText(s float64) string {
+	s = math.Round(s*1000) / 1000
+	text := strconv.FormatFloat(math.Abs(s), 'f', -1, 64)
 	switch {
 	case s < 0:
-		return fmt.Sprintf("%g s behind this clock", -s)
+		return text + " s behind this clock"
 	case s > 0:
-		return fmt.Sprintf("%g s ahead of this clock", s)
+		return text + " s ahead of this clock"
 	}
 	return "this very second"
 }

@@ -60,7 +60,7 @@ func configuredDatabase(ctx context.Context, file string) (url, pooler string, e
 	l := newLoader(c)
 	url = l.databaseURL(ctx)
 	if len(l.problems) > 0 {
-		return "", "", problemsFound(file, l.problems)
+		return "", "", l.found()
 	}
 	return url, c.Database.Pooler, nil
 }
