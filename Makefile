@@ -8,7 +8,8 @@ help: ## list the targets
 
 .PHONY: build
 build: ## one static binary: bin/hooklatch
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/hooklatch ./cmd/hooklatch
+	@[ -e bin/hooklatch ] || echo 'building bin/hooklatch: the first time takes about a minute'
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/hooklatch ./cmd/hooklatch
 
 # The race detector wants a C compiler.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
