@@ -94,12 +94,11 @@ type devRun struct {
 	s *stdio
 	o devOptions
 
-	scheme  verify.Scheme
-	state   devState
-	earlier *devState // of another dev that runs; nil: none does
-	events  *devEvents
-	url     string // of the database
-	data    string // what becomes of the data, for the last line
+	scheme verify.Scheme
+	state  devState
+	events *devEvents
+	url    string // of the database
+	data   string // what becomes of the data, for the last line
 }
 
 func dev(ctx context.Context, s *stdio, o devOptions) error {
@@ -185,7 +184,7 @@ func (d *devRun) serve(ctx context.Context, server *server, ls listeners, v *ver
 	}
 	err := d.begin(ctx, v)
 	if err == nil {
-		defer func() { d.state.remove(d.earlier) }()
+		defer d.state.remove()
 		select {
 		case <-ctx.Done():
 		case err = <-ended:
@@ -227,8 +226,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 			return err
 		}
 	}
-	if earlier, err := readDevState(); err == nil && earlier.runs() {
-		d.earlier = &earlier
+	if earlier, err := readDevState(); err == nil {
 		d.events.head("note", "another dev runs at %s: send goes to this one until it ends", earlier.URL)
 	}
 	if err := d.state.write(); err != nil {
@@ -244,7 +242,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 
 func (d *devRun) introduce(curl string) {
 	e, st := d.events, d.state
-	e.head("source", "dev: POST %s    %s, key %s", st.URL, st.Scheme, st.KeyID)
+	e.head("source", "dev: POST %s    %s, key %s%s", st.URL, st.Scheme, st.KeyID, otherPort(st.URL))
 	if d.o.printSecret {
 		e.head("secret", "%s", st.Secret)
 	}
@@ -257,6 +255,15 @@ func (d *devRun) introduce(curl string) {
 		done = "committed"
 	}
 	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  %s send   |   %s send --break body", done, me, me))
+}
+
+// otherPort says why the URL has not the port that people know.
+func otherPort(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Port() == fmt.Sprint(devPort) {
+		return ""
+	}
+	return fmt.Sprintf("   (%d is taken: using %s; send goes here now)", devPort, u.Port())
 }
 
 // programName is how a person in another terminal calls this program: by its name

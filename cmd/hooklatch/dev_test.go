@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -28,7 +29,7 @@ func startDev(t *testing.T, database string, args ...string) *developing {
 	env := []string{"XDG_RUNTIME_DIR=" + runtime, "DATABASE_URL=" + database, "HOOKLATCH_CONFIG="}
 	d := &developing{process: start(t, env, append([]string{"dev"}, args...)...), env: env}
 	d.line("  ready  ")
-	text, err := os.ReadFile(filepath.Join(runtime, "hooklatch", "dev.json"))
+	text, err := os.ReadFile(d.stateFile(runtime))
 	if err == nil {
 		err = json.Unmarshal(text, &d.state)
 	}
@@ -36,6 +37,10 @@ func startDev(t *testing.T, database string, args ...string) *developing {
 		t.Fatal(err)
 	}
 	return d
+}
+
+func (p *process) stateFile(runtime string) string {
+	return filepath.Join(runtime, "hooklatch", fmt.Sprintf("dev-%d.json", p.cmd.Process.Pid))
 }
 
 // send runs send in another process, as in another terminal.
@@ -105,14 +110,17 @@ func TestDevShowsEachAnswerOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := []string{u.Query().Get("host"), filepath.Join(strings.TrimPrefix(d.env[0], "XDG_RUNTIME_DIR="), "hooklatch", "dev.json")}
+	left := []string{u.Query().Get("host"), d.stateFile(strings.TrimPrefix(d.env[0], "XDG_RUNTIME_DIR="))}
 	for _, path := range left {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind: %v", path, err)
 		}
 	}
-	if code, output := d.send(); code != exitUnreachable || !strings.Contains(output, "no dev is running") {
-		t.Errorf("send after the end: exit code %d %s", code, output)
+	for _, args := range []string{"send", "trace dlv_1", "events list"} {
+		p := start(t, d.env, strings.Fields(args)...)
+		if p.wait() != exitUnreachable || !strings.HasPrefix(p.output(), "hooklatch: no dev is running\nTry: ") {
+			t.Errorf("%s after the end: exit code %d %s", args, p.code, p.output())
+		}
 	}
 }
 
@@ -269,7 +277,8 @@ func TestDevGoesOnWithKeptData(t *testing.T) {
 	d.end()
 }
 
-// The end of a later dev once took the way to an earlier one with it.
+// A later dev once took the way to an earlier one with it when it ended, and for
+// good when it was killed.
 func TestSendFindsTheEarlierDevAgain(t *testing.T) {
 	t.Parallel()
 	d := startDev(t, inboxtest.URL(t))
@@ -284,10 +293,25 @@ func TestSendFindsTheEarlierDevAgain(t *testing.T) {
 		return strings.Fields(output)[2]
 	}
 	later.line("→", id())
-	later.signal(syscall.SIGINT)
+	later.signal(syscall.SIGKILL)
 	later.wait()
 	d.line("→", id())
+	left := later.stateFile(strings.TrimPrefix(d.env[0], "XDG_RUNTIME_DIR="))
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("%s is left behind: %v", left, err)
+	}
 	d.end()
+}
+
+func TestDevSaysThatItsPortIsTaken(t *testing.T) {
+	for address, want := range map[string]string{
+		"http://127.0.0.1:8787/in/dev":  "",
+		"http://127.0.0.1:41234/in/dev": "   (8787 is taken: using 41234; send goes here now)",
+	} {
+		if got := otherPort(address); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
+	}
 }
 
 func TestDevRefusesWrongUse(t *testing.T) {

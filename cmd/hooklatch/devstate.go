@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -27,9 +28,9 @@ type devState struct {
 	Database string `json:"database_url"`
 }
 
-// devStateFile lies in the runtime folder of the user, else in that for caches:
-// never in one that all users share.
-func devStateFile() (string, error) {
+// devStateDir lies in the runtime folder of the user, else in that for caches:
+// never in one that all users share. Each dev has a file of its own there.
+func devStateDir() (string, error) {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if dir == "" {
 		var err error
@@ -37,28 +38,58 @@ func devStateFile() (string, error) {
 			return "", err
 		}
 	}
-	return filepath.Join(dir, "hooklatch", "dev.json"), nil
+	return filepath.Join(dir, "hooklatch"), nil
 }
 
-// readDevState finds the running dev. Its error has exit code 4.
+func (st devState) file() (string, error) {
+	dir, err := devStateDir()
+	return filepath.Join(dir, fmt.Sprintf("dev-%d.json", st.PID)), err
+}
+
+var errNoDev = errors.New("no dev is running")
+
+// readDevState finds the running dev, the newest where there are several, and
+// removes what those that did not end in order have left. Its error has exit code 4.
 func readDevState() (devState, error) {
-	const try = "hooklatch dev   in another terminal, or --url URL --scheme NAME --secret-file FILE"
-	var st devState
-	file, err := devStateFile()
+	try := programName() + " dev   in another terminal, or --url URL --scheme NAME --secret-file FILE"
+	dir, err := devStateDir()
 	if err != nil {
-		return st, fail(exitUnreachable, fmt.Errorf("find a running dev: %w", err), try)
+		return devState{}, fail(exitUnreachable, fmt.Errorf("find a running dev: %w", err), try)
 	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return st, fail(exitUnreachable, errors.New("no dev is running"), try)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &st)
-	}
+	files, err := devStateFiles(dir)
 	if err != nil {
-		return st, fail(exitUnreachable, fmt.Errorf("find a running dev: %w", err), try)
+		return devState{}, fail(exitUnreachable, fmt.Errorf("find a running dev: %w", err), try)
 	}
-	return st, nil
+	for _, file := range files {
+		var st devState
+		text, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(text, &st) != nil {
+			continue // it ended just now, or is of another version
+		}
+		switch runs, gone := st.runs(); {
+		case runs:
+			return st, nil
+		case gone:
+			os.Remove(file)
+		}
+	}
+	return devState{}, fail(exitUnreachable, errNoDev, try)
+}
+
+// devStateFiles lists the files, the newest first.
+func devStateFiles(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "dev-*.json"))
+	if err != nil {
+		return nil, err
+	}
+	written := map[string]time.Time{}
+	for _, file := range files {
+		if stat, err := os.Stat(file); err == nil {
+			written[file] = stat.ModTime()
+		}
+	}
+	slices.SortFunc(files, func(a, b string) int { return written[b].Compare(written[a]) })
+	return files, nil
 }
 
 // verifier signs as dev's source expects it.
@@ -78,21 +109,27 @@ func (st devState) verifier() (*verify.Verifier, error) {
 	return &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: int(st.MaxBody), URL: st.URL}, nil
 }
 
-// runs says whether the dev that left the state still answers.
-func (st devState) runs() bool {
+// runs says whether the dev that left the state answers, and whether it is gone for
+// good: one that is stopped or under a debugger does neither.
+func (st devState) runs() (runs, gone bool) {
+	process, err := os.FindProcess(st.PID)
+	if err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		return false, true
+	}
 	client := &http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get(st.Admin + "/livez")
 	if err != nil {
-		return false
+		// Refused: another process has the number now.
+		return false, errors.Is(err, syscall.ECONNREFUSED)
 	}
 	answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
+	return answer.StatusCode == http.StatusOK, false
 }
 
-// write puts the file in place whole. A later dev replaces an earlier one's.
+// write puts the file in place whole.
 func (st devState) write() error {
-	file, err := devStateFile()
+	file, err := st.file()
 	if err != nil {
 		return err
 	}
@@ -104,7 +141,7 @@ func (st devState) write() error {
 		return err
 	}
 	// A name of its own, mode 0600 from the first byte on.
-	part, err := os.CreateTemp(filepath.Dir(file), "dev-*")
+	part, err := os.CreateTemp(filepath.Dir(file), ".dev-*")
 	if err != nil {
 		return err
 	}
@@ -121,16 +158,9 @@ func (st devState) write() error {
 	return err
 }
 
-// remove takes the file away, unless a later dev has put its own there. Where an
-// earlier one still runs, send finds that one again.
-func (st devState) remove(earlier *devState) {
-	if there, err := readDevState(); err != nil || there.PID != st.PID {
-		return
-	}
-	if earlier != nil && earlier.runs() && earlier.write() == nil {
-		return
-	}
-	if file, err := devStateFile(); err == nil {
+// remove takes the file away: send finds an earlier dev again, where one runs.
+func (st devState) remove() {
+	if file, err := st.file(); err == nil {
 		os.Remove(file)
 	}
 }

@@ -48,7 +48,7 @@ func (w whichDatabase) url(ctx context.Context) (url, pooler string, err error) 
 	if dev, err := readDevState(); err == nil && dev.Database != "" {
 		return dev.Database, "none", nil
 	}
-	return "", "", usagef("-c FILE, or set DATABASE_URL", "which database? No configuration is named, DATABASE_URL is not set, and no dev is running")
+	return "", "", fail(exitUnreachable, errNoDev, programName()+" dev   in another terminal, or -c FILE, or set DATABASE_URL")
 }
 
 // configuredDatabase reads the URL alone: to look at deliveries takes no signing key.
