@@ -152,6 +152,9 @@ func (a *attempt) settle(s inbox.Settlement) error {
 		err := a.run.queue.Settle(ctx, s)
 		cancel()
 		if err == nil {
+			if s.Outcome == inbox.OutcomeRetry {
+				a.run.retries.add(s.Delay)
+			}
 			return nil
 		}
 		err = fmt.Errorf("settle forward %d: %w", a.claim.ID, err)

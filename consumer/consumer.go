@@ -37,8 +37,8 @@ type Config struct {
 	// Lease is how long a claimed forward stays ours. Defaults to Timeout plus 30
 	// seconds; must exceed Timeout.
 	Lease time.Duration
-	// Poll is the longest time between two looks when nobody calls Wake.
-	// Defaults to 1 second.
+	// Poll is the longest time between two looks when nobody calls Wake and no
+	// retry of ours falls due. Defaults to 1 second.
 	Poll time.Duration
 	// Retry is the pace of what failed.
 	Retry Retry
@@ -165,7 +165,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	defer c.running.Store(false)
 
-	r := &run{Consumer: c, slots: newSlots(c.cfg.Concurrency)}
+	r := &run{Consumer: c, slots: newSlots(c.cfg.Concurrency), retries: newRetries(c.cfg.Poll)}
 	detached := context.WithoutCancel(ctx)
 	r.attempts, r.cutAttempts = context.WithCancelCause(detached)
 	r.settles, r.cutSettles = context.WithCancel(detached)
@@ -190,6 +190,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 type run struct {
 	*Consumer
 	slots      *slots
+	retries    *retries
 	inFlight   sync.WaitGroup
 	leasesLeft atomic.Int64
 
@@ -233,6 +234,7 @@ func (r *run) loop(ctx context.Context) {
 		case <-r.wake: // this claim sees what the call was about
 		default:
 		}
+		r.retries.drop()
 		asked := time.Now()
 		forwards, err := r.claim(limit)
 		for _, f := range forwards {
@@ -281,12 +283,19 @@ func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 // idle waits for a reason to look again. The poll is early by up to a half, so
 // that replicas do not look in step.
 func (r *run) idle(ctx context.Context) {
-	timer := time.NewTimer(r.cfg.Poll - spread(r.cfg.Poll/2, r.cfg.Rand))
-	defer timer.Stop()
-	select {
-	case <-r.wake:
-	case <-timer.C:
-	case <-ctx.Done():
+	poll := time.Now().Add(r.cfg.Poll - spread(r.cfg.Poll/2, r.cfg.Rand))
+	for {
+		timer := time.NewTimer(r.retries.next(time.Until(poll)))
+		select {
+		case <-r.retries.earlier: // settled since we looked
+			timer.Stop()
+			continue
+		case <-r.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		return
 	}
 }
 

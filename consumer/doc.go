@@ -8,7 +8,8 @@
 // it has free slots, and works on each under a lease. [Consumer.Wake] after a
 // commit makes it look at once; without it the look comes with the next poll,
 // which needs no notification of any kind. A claim that came back full is
-// followed by another, so a backlog is not worked off at the pace of the poll.
+// followed by another, so a backlog is not worked off at the pace of the poll,
+// and a retry whose pause is shorter than Poll is looked for when it is over.
 //
 // A slot is held while the Handler runs. What follows, the settlement, shares
 // its transaction with others and holds no slot, so it does not slow down the
