@@ -156,7 +156,11 @@ func (h *health) state() (ready bool, checks []check) {
 		}
 	}
 	if h.clock.Abs() > clockTolerance {
-		clock = fmt.Errorf("the database's clock is %s ahead of this machine's", h.clock.Round(time.Second))
+		side := "ahead of"
+		if h.clock < 0 {
+			side = "behind"
+		}
+		clock = fmt.Errorf("the database's clock is %s %s this machine's", h.clock.Abs().Round(time.Second), side)
 	}
 	if full := h.full.Load(); full != 0 && time.Since(time.Unix(full, 0)) < fullFor {
 		disk = errDiskFull

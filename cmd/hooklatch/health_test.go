@@ -76,7 +76,7 @@ func TestReadyzFollowsWhatItDependsOn(t *testing.T) {
 
 		w.set(func() { w.clock = -31 * time.Second })
 		pass(time.Second)
-		expect("clocks apart", 503, "[-] clock: the database's clock is -31s ahead")
+		expect("clocks apart", 503, "[-] clock: the database's clock is 31s behind this machine's")
 		w.set(func() { w.clock = 29 * time.Second })
 		pass(time.Second)
 		expect("clocks near", 200, "ready")
