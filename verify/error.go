@@ -3,6 +3,7 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -88,6 +89,19 @@ func (r Reason) Code() string {
 		return string(r)
 	}
 	return "signature_invalid"
+}
+
+// Status is the HTTP status that belongs to [Reason.Code].
+func (r Reason) Status() int {
+	switch r.Code() {
+	case "signature_invalid", string(ReasonTimestampOutOfWindow):
+		return http.StatusUnauthorized
+	case string(ReasonBodyTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case string(ReasonHandshakeRefused):
+		return http.StatusForbidden
+	}
+	return http.StatusBadRequest
 }
 
 // Error is the refusal of a request. It never holds a secret, a signature or a

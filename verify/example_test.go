@@ -3,7 +3,10 @@ package verify_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -57,6 +60,72 @@ func ExampleError() {
 	// Output:
 	// log: signature_missing
 	// answer: signature_invalid true
+}
+
+// A handler of one's own: what does not verify never reaches the business. It
+// answers before it has kept anything; package proxy commits first.
+func ExampleVerifier_Verify() {
+	scheme, _ := verify.Preset("zhisou-v1")
+	key, _ := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), scheme.SecretSpec())
+	keys, _ := verify.NewKeySet(key)
+	v := &verify.Verifier{Scheme: scheme, Keys: keys}
+
+	const maxBody = 64 << 10
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			status := http.StatusBadRequest
+			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+				status = verify.ReasonBodyTooLarge.Status()
+			}
+			http.Error(w, "cannot read the body", status)
+			return
+		}
+		// The bytes as they came: never a body that was parsed and written again.
+		envelope, err := v.Verify(verify.Request{Method: r.Method, URL: r.RequestURI, Header: r.Header, Body: body})
+		var refused *verify.Error
+		switch {
+		case errors.As(err, &refused):
+			// The log gets refused, which holds no secret; the sender gets the code.
+			http.Error(w, refused.Reason.Code(), refused.Reason.Status())
+			return
+		case err != nil:
+			http.Error(w, "internal", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, "thanks for", envelope.DeliveryID)
+	}
+	server := httptest.NewServer(http.HandlerFunc(handler))
+	defer server.Close()
+
+	const body = `{"type":"invoice.paid"}`
+	post := func(header http.Header, body string) {
+		req, _ := http.NewRequest("POST", server.URL+"/webhooks", strings.NewReader(body))
+		req.Header = header
+		res, err := server.Client().Do(req)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer res.Body.Close()
+		answer, _ := io.ReadAll(res.Body)
+		fmt.Println(res.StatusCode, strings.TrimSpace(string(answer)))
+	}
+	signed, _ := v.Sign(verify.Request{Method: "POST", Body: []byte(body)}, verify.SignOptions{DeliveryID: "dlv_1"})
+	old, _ := v.Sign(verify.Request{Method: "POST", Body: []byte(body)}, verify.SignOptions{DeliveryID: "dlv_1", Time: time.Now().Add(-time.Hour)})
+	post(signed, body)
+	post(signed, "something else")
+	post(old, body)
+	undated := signed.Clone()
+	undated.Del("X-Webhook-Timestamp")
+	post(undated, body)
+	post(signed, strings.Repeat("x", maxBody+1))
+	// Output:
+	// 200 thanks for dlv_1
+	// 401 signature_invalid
+	// 401 timestamp_out_of_window
+	// 400 header_missing
+	// 413 cannot read the body
 }
 
 // Sign makes the headers that a sender adds; tests of a receiver use it too.

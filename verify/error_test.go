@@ -1,0 +1,43 @@
+package verify
+
+import "testing"
+
+// What a sender is told gives away nothing about keys, and a status fits its code.
+func TestCodeAndStatusOfEachReason(t *testing.T) {
+	type answer struct {
+		code   string
+		status int
+	}
+	want := map[Reason]answer{
+		ReasonHeaderMissing:        {"header_missing", 400},
+		ReasonHeaderDuplicated:     {"header_duplicated", 400},
+		ReasonDeliveryIDInvalid:    {"delivery_id_invalid", 400},
+		ReasonTimestampMalformed:   {"timestamp_malformed", 400},
+		ReasonTimestampOutOfWindow: {"timestamp_out_of_window", 401},
+		ReasonSignatureMissing:     {"signature_invalid", 401},
+		ReasonSignatureMalformed:   {"signature_invalid", 401},
+		ReasonPrecondition:         {"signature_invalid", 401},
+		ReasonKeyUnknown:           {"signature_invalid", 401},
+		ReasonKeyExpired:           {"signature_invalid", 401},
+		ReasonKeyNotYetValid:       {"signature_invalid", 401},
+		ReasonSignatureMismatch:    {"signature_invalid", 401},
+		ReasonAlgorithmRefused:     {"signature_invalid", 401},
+		ReasonClaimMismatch:        {"signature_invalid", 401},
+		ReasonNotCovered:           {"signature_invalid", 401},
+		ReasonKeySourceRefused:     {"signature_invalid", 401},
+		ReasonBodyUnparsable:       {"signature_invalid", 401},
+		ReasonBodyTooLarge:         {"body_too_large", 413},
+		ReasonHandshakeRefused:     {"handshake_refused", 403},
+		ReasonKeyUnusable:          {"signature_invalid", 401},
+		"":                         {"signature_invalid", 401},
+		"a reason to come":         {"signature_invalid", 401},
+	}
+	for _, r := range append(Reasons(), "", "a reason to come") {
+		if got := (answer{r.Code(), r.Status()}); got != want[r] {
+			t.Errorf("%q: %v, want %v", r, got, want[r])
+		}
+	}
+	if len(want) != len(Reasons())+2 {
+		t.Errorf("%d reasons in the table, %d in the list", len(want)-2, len(Reasons()))
+	}
+}
