@@ -16,11 +16,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestExamples(t *testing.T) {
-	t.Run("take", appTakesTheDelivery)
-	t.Run("outcome", appIsToldThatTheOutcomeIsUnknown)
-}
-
 func TestEachTestHasItsOwnDatabase(t *testing.T) {
 	for range 2 {
 		pool := inboxtest.New(t)
