@@ -171,7 +171,7 @@ func (d *delivery) breakID() ([]*exchange, error) {
 			if !ok {
 				continue
 			}
-			x.id = "dlv.broken"
+			x.id, x.inHead = "dlv.broken", ""
 			x.header[http.CanonicalHeaderKey(name)] = []string{x.id}
 			err := d.v.CheckHeader(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header})
 			var refusal *verify.Error

@@ -32,7 +32,8 @@ func devCommand(s *stdio) *cli.Command {
 			"the end, a source named dev, and an app that answers 200 to everything. Each request and\n"+
 			"each attempt is one line. It listens on loopback only. \"ready\" comes after a signed\n"+
 			"delivery was committed. DATABASE_URL, where set, is used in place of the private Postgres,\n"+
-			"unless it holds deliveries of other sources than dev.",
+			"unless it holds deliveries of other sources than dev. The start-up delivery, of type\n"+
+			"hooklatch.test, goes to the app too, also to one of --to.",
 			"hooklatch dev",
 			"hooklatch dev --to http://127.0.0.1:3000/webhooks --scheme stripe --record ./captured"),
 		Flags: []cli.Flag{
@@ -132,13 +133,13 @@ func (d *devRun) run(ctx context.Context) error {
 	}
 	defer stop()
 
-	var record func(http.Handler) http.Handler
+	wrap := func(h http.Handler) http.Handler { return noteWireID(d.scheme, h) }
 	if d.o.record != "" {
 		r, err := newRecorder(d.o.record, d.state.MaxBody, d.events.trouble)
 		if err != nil {
 			return fail(exitUsage, fmt.Errorf("dev: record: %w", err), "--record DIR, a folder that you may write to")
 		}
-		record = r.wrap
+		wrap = func(h http.Handler) http.Handler { return r.wrap(noteWireID(d.scheme, h)) }
 	}
 	destination, to, stopEcho, err := d.destination(ctx)
 	if err != nil {
@@ -164,7 +165,7 @@ func (d *devRun) run(ctx context.Context) error {
 	server := &server{
 		cfg: d.config(ls, destination, to), secrets: &secrets{DatabaseURL: d.url, Verifiers: map[string]*verify.Verifier{devSource: v}},
 		log: slog.New(&devLog{events: d.events}), receives: true, forwards: true, throwaway: true,
-		onRequest: d.events.request, onAttempt: d.events.attempt, wrap: record,
+		onRequest: d.events.request, onAttempt: d.events.attempt, wrap: wrap,
 	}
 	return d.serve(ctx, server, ls, v)
 }
@@ -221,26 +222,37 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	if !got.AsExpected {
 		return fail(exitNo, fmt.Errorf("dev: the start-up delivery was answered %d %s", got.Status, got.Code), "")
 	}
-	if d.o.to == "" {
-		if err := d.events.handedOn(ctx, got.DeliveryID); err != nil {
-			return err
-		}
+	done, err := d.handedOn(ctx, got.DeliveryID)
+	if err != nil {
+		return err
 	}
 	if earlier, err := readDevState(); err == nil {
 		d.events.head("note", "another dev runs at %s: send goes to this one until it ends", earlier.URL)
 	}
 	if err := d.state.write(); err != nil {
-		d.events.trouble("hooklatch send will not find this dev", err)
+		d.events.trouble(d.events.program+" send will not find this dev", err)
 	}
 	curl, err := d.curl(ctx, v)
 	if err != nil {
 		return err
 	}
-	d.introduce(curl)
+	d.introduce(done, curl)
 	return nil
 }
 
-func (d *devRun) introduce(curl string) {
+// handedOn says what has become of the start-up delivery. The built-in app takes it;
+// one of the user may do so or not.
+func (d *devRun) handedOn(ctx context.Context, id string) (string, error) {
+	if d.o.to == "" {
+		return "committed and handed on", d.events.handedOn(ctx, id)
+	}
+	if d.events.tookIt(ctx, id) {
+		return "committed and handed on", nil
+	}
+	return "committed; the app has not taken it yet", nil
+}
+
+func (d *devRun) introduce(done, curl string) {
 	e, st := d.events, d.state
 	e.head("source", "dev: POST %s    %s, key %s%s", st.URL, st.Scheme, st.KeyID, otherPort(st.URL))
 	if d.o.printSecret {
@@ -248,13 +260,9 @@ func (d *devRun) introduce(curl string) {
 	}
 	e.head("admin", "%s/readyz  and  %s/metrics", st.Admin, st.Admin)
 	e.head("tunnel", "cloudflared tunnel --url %s   (or any other) makes it public", strings.TrimSuffix(st.URL, devPath))
-	e.head("curl", "%s", curl)
-	me := programName()
-	done := "committed and handed on"
-	if d.o.to != "" {
-		done = "committed"
-	}
-	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  %s send   |   %s send --break body", done, me, me))
+	e.head("curl", "a delivery that is signed already%s:", goodFor(d.scheme))
+	e.plain("\n" + curl + "\n")
+	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  %s send   |   %s send --break body", done, e.program, e.program))
 }
 
 // otherPort says why the URL has not the port that people know.
@@ -280,6 +288,18 @@ func programName() string {
 		}
 	}
 	return os.Args[0]
+}
+
+// goodFor says how long a signature is taken.
+func goodFor(scheme verify.Scheme) string {
+	t := scheme.Recipe().Timestamp
+	switch {
+	case t == nil || t.ToleranceS == verify.NoWindow:
+		return ""
+	case t.ToleranceS == 0 || t.ToleranceS == 300:
+		return ", good for 5 minutes"
+	}
+	return ", good for " + (time.Duration(t.ToleranceS) * time.Second).String()
 }
 
 // curl is a line for the shell, good as long as its timestamp is.

@@ -20,7 +20,9 @@ func (d *devRun) database(ctx context.Context) (stop func(), err error) {
 			return nil, err
 		}
 		d.data = "Data stays in the database of DATABASE_URL"
-		d.events.step(begun, "postgres", "%s, from DATABASE_URL", databaseAddress(d.url))
+		// Before anything is written there.
+		d.events.step(begun, "postgres", "%s, since DATABASE_URL is set", databaseAddress(d.url))
+		d.events.warn("the schema hooklatch is created in that database, and its data stays.   unset DATABASE_URL   for a private Postgres")
 	} else {
 		server, err := devdb.Start(ctx, devdb.Config{Dir: d.o.keep})
 		if errors.Is(err, devdb.ErrNoPostgres) {

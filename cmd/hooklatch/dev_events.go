@@ -23,18 +23,20 @@ type devEvents struct {
 	s           *stdio
 	kind        string // lines, json, quiet
 	destination string
+	program     string // how a person calls it
 
 	mu      sync.Mutex
 	isReady bool
 	waiting []string
 	counts  map[proxy.Outcome]int
-	taken   map[string]bool // ids of deliveries that were handed on before dev was ready
-	first   string          // id of the start-up delivery
-	handed  chan struct{}   // closed once that was handed on
+	tried   map[string]bool // before dev was ready: id of a delivery, whether it was handed on
+	first   string          // id of the start-up delivery; empty: nobody waits for it
+	failing bool            // who waits wants to know too that it was not taken
+	handed  chan bool       // whether that was handed on
 }
 
 func newDevEvents(s *stdio, kind string) *devEvents {
-	return &devEvents{s: s, kind: kind, counts: map[proxy.Outcome]int{}, taken: map[string]bool{}, handed: make(chan struct{})}
+	return &devEvents{s: s, kind: kind, program: programName(), counts: map[proxy.Outcome]int{}, tried: map[string]bool{}, handed: make(chan bool, 1)}
 }
 
 // head writes one line of the introduction.
@@ -47,6 +49,20 @@ func (e *devEvents) head(name, format string, args ...any) {
 // step is a head that took time.
 func (e *devEvents) step(begun time.Time, name, format string, args ...any) {
 	e.head(name, "%-66s %.1f s", fmt.Sprintf(format, args...), time.Since(begun).Seconds())
+}
+
+// plain writes text that is to be copied as it stands.
+func (e *devEvents) plain(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.s.note("%s", text)
+}
+
+// warn is a head that must not be missed.
+func (e *devEvents) warn(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.s.note("%s", paint(e.s, e.s.err, colourYellow, fmt.Sprintf("  %-12s %s", "!", text)))
 }
 
 // trouble writes what went wrong beside the deliveries.
@@ -62,8 +78,13 @@ func (e *devEvents) trouble(what string, err error) {
 
 func clock() string { return time.Now().Format("15:04:05.000") }
 
-// handPatience is how long the start-up delivery may take to the built-in app.
-const handPatience = 10 * time.Second
+const (
+	// handPatience is how long the start-up delivery may take to the built-in app,
+	// which takes it for sure.
+	handPatience = 10 * time.Second
+	// appPatience is how long dev waits to see whether an app of the user takes it.
+	appPatience = 2 * time.Second
+)
 
 // handedOn waits until the start-up delivery was handed on, which may be so by now.
 func (e *devEvents) handedOn(ctx context.Context, id string) error {
@@ -81,6 +102,24 @@ func (e *devEvents) handedOn(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// tookIt says whether the app of the user takes the start-up delivery, as far as
+// its first attempt shows it soon.
+func (e *devEvents) tookIt(ctx context.Context, id string) bool {
+	e.mu.Lock()
+	e.first, e.failing = id, true
+	e.tell()
+	e.mu.Unlock()
+	timer := time.NewTimer(appPatience)
+	defer timer.Stop()
+	select {
+	case taken := <-e.handed:
+		return taken
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // ready writes the ready line and lets the events through.
@@ -111,13 +150,14 @@ func (e *devEvents) print(line string) {
 }
 
 // request shows one request.
-func (e *devEvents) request(r *proxy.Result) {
+func (e *devEvents) request(ctx context.Context, r *proxy.Result) {
 	e.mu.Lock()
 	e.counts[r.Outcome]++
 	e.mu.Unlock()
 	switch e.kind {
 	case "lines":
-		e.print(e.requestLine(r))
+		carried, _ := ctx.Value(wireIDKey{}).(string)
+		e.print(e.requestLine(r, carried))
 	case "json":
 		e.print(jsonLine(newDevRequest(r)))
 	}
@@ -133,20 +173,28 @@ func (e *devEvents) attempt(r *consumer.AttemptResult) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.isReady && r.Settlement.Outcome == inbox.OutcomeAccepted {
-		e.taken[r.Forward.Delivery.DeliveryID] = true
+	if id := r.Forward.Delivery.DeliveryID; !e.isReady {
+		e.tried[id] = e.tried[id] || r.Settlement.Outcome == inbox.OutcomeAccepted
 		e.tell()
 	}
 }
 
 func (e *devEvents) tell() {
-	if e.first != "" && e.taken[e.first] {
+	taken, tried := e.tried[e.first]
+	if e.first != "" && tried && (taken || e.failing) {
 		e.first = ""
-		close(e.handed)
+		e.handed <- taken // there is room: it is told once
 	}
 }
 
-func (e *devEvents) requestLine(r *proxy.Result) string {
+func (e *devEvents) requestLine(r *proxy.Result, carried string) string {
+	id := r.DeliveryID
+	if id == "" && r.Reason != string(verify.ReasonDeliveryIDInvalid) {
+		id = carried
+	}
+	if id == "" {
+		id = "request " + requestID(r.RequestID) // the sender got it too
+	}
 	sign, colour, what, detail := "✗", colourRed, fmt.Sprintf("%d %s", r.Status, r.Code), refusalText(r)
 	switch r.Outcome {
 	case proxy.OutcomeAccepted:
@@ -155,9 +203,9 @@ func (e *devEvents) requestLine(r *proxy.Result) string {
 	case proxy.OutcomeDuplicate:
 		sign, colour, what, detail = "=", colourNone, fmt.Sprintf("%d duplicate", r.Status), "same bytes, nothing new"
 	case proxy.OutcomeConflict:
-		sign, colour, detail = "≠", colourYellow, "same id, other bytes   hooklatch events show "+r.DeliveryID
+		sign, colour, detail = "≠", colourYellow, "same id, other bytes   "+e.program+" events show "+shellQuote(r.DeliveryID)
 	}
-	return e.line(sign, colour, r.Source, r.DeliveryID, r.EventType, what, detail)
+	return e.line(sign, colour, r.Source, id, r.EventType, what, detail)
 }
 
 func (e *devEvents) attemptLine(r *consumer.AttemptResult) string {

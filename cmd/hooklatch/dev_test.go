@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -89,10 +90,20 @@ func TestDevShowsEachAnswerOnce(t *testing.T) {
 		if code != 0 || !strings.Contains(output, c.status) {
 			t.Errorf("send --break %s: exit code %d, want 0 and %q:\n%s", c.fault, code, c.status, output)
 		}
-		d.line("  "+c.sign+"  dev", c.shown)
+		words := strings.Fields(output)
+		id := words[2]
+		if c.fault == "id" { // what it carried is not well formed
+			id = "request " + words[3]
+		}
+		d.line("  "+c.sign+"  dev", c.shown, id)
 	}
+	d.line("≠", "hooklatch events show dlv_")
 	// The printed line for curl, without curl.
-	curl := d.line("  curl  ", "--data-binary")
+	d.line("  curl  ", "good for 5 minutes")
+	curl := d.line("curl -i", "--data-binary")
+	if output := d.output(); !strings.Contains(output, curl+"\n  ready  ") {
+		t.Errorf("the curl line is not the last one before ready:\n%s", output)
+	}
 	if a := do(t, http.DefaultClient, curlRequest(t, curl)); a.status != 202 {
 		t.Errorf("the printed curl line: %d %s", a.status, a.body)
 	}
@@ -169,6 +180,35 @@ func TestDevTakesOtherSchemes(t *testing.T) {
 				t.Error("the secret was printed")
 			}
 		})
+	}
+}
+
+// What carries no delivery id once had none of any kind in the live view, and one
+// that was never sent in the output of send.
+func TestRefusedLineNamesTheRequest(t *testing.T) {
+	t.Parallel()
+	d := startDev(t, inboxtest.URL(t), "--scheme", "stripe")
+	code, output := d.send("--break", "sig")
+	words := strings.Fields(output)
+	if code != 0 || strings.Contains(output, "dlv_") || len(words) < 4 || words[2] != "request" {
+		t.Fatalf("send --break sig: exit code %d\n%s", code, output)
+	}
+	d.line("✗", "401 signature_invalid", "request "+words[3])
+	d.end()
+}
+
+func TestDevSaysWhetherTheAppTookTheStartUpDelivery(t *testing.T) {
+	t.Parallel()
+	_, appURL := startApp(t)
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	defer refusing.Close()
+	for to, want := range map[string]string{
+		appURL:       "a test delivery was committed and handed on.",
+		refusing.URL: "a test delivery was committed; the app has not taken it yet.",
+	} {
+		d := startDev(t, inboxtest.URL(t), "--to", to)
+		d.line("  ready  ", want)
+		d.end()
 	}
 }
 
@@ -275,6 +315,20 @@ func TestDevGoesOnWithKeptData(t *testing.T) {
 		t.Errorf("events show %s of the first run: exit code %d\n%s", id, p.code, p.output())
 	}
 	d.end()
+}
+
+func TestDevSaysFirstWhatItDoesToADatabaseOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	database := inboxtest.URL(t)
+	d := startDev(t, database)
+	d.line("  postgres  ", databaseAddress(database), "DATABASE_URL is set")
+	d.line("  !  ", "the schema hooklatch is created in that database, and its data stays")
+	output := d.output()
+	if strings.Index(output, "  !  ") > strings.Index(output, "  migrations  ") {
+		t.Error("it is said after the migrations")
+	}
+	d.end()
+	d.line("  stopped  ", "Data stays in the database of DATABASE_URL")
 }
 
 // A later dev once took the way to an earlier one with it when it ended, and for

@@ -190,7 +190,8 @@ type exchange struct {
 	url    string
 	header http.Header
 	body   []byte
-	id     string
+	id     string // that it carries; empty: none
+	inHead string // the same, where it stands in the header
 	expect func(status int) bool
 	wanted string // what is expected, for people
 }
@@ -208,7 +209,10 @@ func (d *delivery) sign(o verify.SignOptions) (*exchange, error) {
 	for name, values := range added {
 		header[name] = values
 	}
-	return &exchange{url: d.url, header: header, body: d.body, id: d.id, expect: is2xx, wanted: "2xx"}, nil
+	r := verify.Request{Method: http.MethodPost, URL: d.url, Header: header}
+	inHead := wireID(d.v.Scheme, r)
+	r.Body = d.body
+	return &exchange{url: d.url, header: header, body: d.body, id: wireID(d.v.Scheme, r), inHead: inHead, expect: is2xx, wanted: "2xx"}, nil
 }
 
 func is2xx(status int) bool { return status >= 200 && status <= 299 }
@@ -224,6 +228,8 @@ type sent struct {
 	Took       float64 `json:"took_ms"`
 	Wanted     string  `json:"wanted"`
 	AsExpected bool    `json:"as_expected"`
+
+	inHead string // the delivery id that is known of a refused request too
 }
 
 func newSender() *http.Client {
@@ -260,7 +266,7 @@ func (x *exchange) post(ctx context.Context, client *http.Client) (sent, error) 
 	}
 	defer answer.Body.Close()
 	got := sent{V: 1, Status: answer.StatusCode, DeliveryID: x.id, RequestID: answer.Header.Get("X-Request-Id"),
-		Wanted: x.wanted, AsExpected: x.expect(answer.StatusCode)}
+		Wanted: x.wanted, AsExpected: x.expect(answer.StatusCode), inHead: x.inHead}
 	got.read(answer.Body)
 	got.Took = float64(time.Since(start).Microseconds()) / 1000
 	return got, nil
@@ -293,10 +299,18 @@ func (g sent) print(w io.Writer, terminal bool) error {
 	case what == "":
 		what = http.StatusText(g.Status)
 	}
+	// What dev's live view and a server's log know the request by.
+	id := g.DeliveryID
+	if !is2xx(g.Status) && g.Status != http.StatusConflict {
+		id = g.inHead
+	}
+	if id == "" && g.RequestID != "" {
+		id = "request " + g.RequestID
+	}
 	verdict := "as expected"
 	if !g.AsExpected {
 		verdict = "expected " + g.Wanted
 	}
-	_, err := fmt.Fprintf(w, "%d %-24s %s   %.0f ms   %s\n", g.Status, cell(what, terminal), cell(g.DeliveryID, terminal), g.Took, verdict)
+	_, err := fmt.Fprintf(w, "%d %-24s %s   %.0f ms   %s\n", g.Status, cell(what, terminal), cell(id, terminal), g.Took, verdict)
 	return err
 }

@@ -31,8 +31,8 @@ type server struct {
 	receives, forwards bool
 	throwaway          bool // the database is: missing durability is a warning
 
-	onRequest func(*proxy.Result)           // takes the place of the log line; nil: none does
-	onAttempt func(*consumer.AttemptResult) // the same
+	onRequest func(context.Context, *proxy.Result) // takes the place of the log line; nil: none does
+	onAttempt func(*consumer.AttemptResult)        // the same
 	wrap      func(http.Handler) http.Handler
 	onReady   func()
 
@@ -313,7 +313,7 @@ func (s *server) result(ctx context.Context, r proxy.Result) {
 		s.health.committed()
 	}
 	if s.onRequest != nil {
-		s.onRequest(&r)
+		s.onRequest(ctx, &r)
 	} else {
 		logRequest(ctx, s.log, &r)
 	}
