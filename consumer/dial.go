@@ -14,8 +14,12 @@ func refuseForbidden(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("address %s does not parse", address)
 	}
-	if forbidden(ap.Addr()) {
-		return fmt.Errorf("address %s is link-local, multicast or a metadata service", ap.Addr())
+	return allowed(ap.Addr())
+}
+
+func allowed(a netip.Addr) error {
+	if forbidden(a) {
+		return fmt.Errorf("address %s is link-local, multicast or a metadata service", a)
 	}
 	return nil
 }

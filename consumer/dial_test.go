@@ -23,11 +23,21 @@ func TestT14_ForbiddenAddresses(t *testing.T) {
 }
 
 func TestT14_NoConnectionToAForbiddenAddress(t *testing.T) {
-	for _, url := range []string{
-		"http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/", "http://[fe80::1%25lo]/", "https://224.0.0.1/",
+	const want = "is link-local, multicast or a metadata service"
+	for _, host := range []string{
+		"169.254.169.254", "[::ffff:169.254.169.254]", "[fe80::1%lo]", "224.0.0.1",
 	} {
-		err := newForwarder(t, url, time.Second).Handle(t.Context(), send(sample()))
-		if err == nil || !strings.Contains(err.Error(), "is link-local, multicast or a metadata service") {
+		// As if a name had led there.
+		f := newForwarder(t, "http://127.0.0.1/", time.Second)
+		f.url.Host = host
+		if err := f.Handle(t.Context(), send(sample())); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for _, url := range []string{
+		"http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]:80/", "http://[fe80::1%25lo]/", "https://224.0.0.1/",
+	} {
+		if _, err := NewForwarder(ForwarderConfig{URL: url}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

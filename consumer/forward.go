@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -93,6 +94,12 @@ func parseDestination(text string) (*url.URL, error) {
 		return nil, errors.New("consumer: URL of the destination holds a user or password")
 	case u.Hostname() == "":
 		return nil, errors.New("consumer: URL of the destination has no host")
+	}
+	// A name is judged when it is connected to; an address need not wait for that.
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
+		if err := allowed(a); err != nil {
+			return nil, fmt.Errorf("consumer: URL of the destination: %w", err)
+		}
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return u, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -237,6 +238,13 @@ func (ch *checker) destination(name string, d *destinationConfig) {
 		ch.problems = append(ch.problems, problem{Path: at + ".url", Message: "a password does not stand in the file", token: ch.c.at[at+".url"], hide: true})
 	case u.Fragment != "":
 		ch.problem(at+".url", "url must have no fragment")
+	default:
+		f, err := consumer.NewForwarder(consumer.ForwarderConfig{URL: d.URL})
+		if err != nil {
+			ch.problem(at+".url", "%s", strings.TrimPrefix(err.Error(), "consumer: "))
+		} else {
+			f.Close()
+		}
 	}
 	ch.positive(at+".timeout", time.Duration(d.Timeout))
 	ch.positive(at+".retry.base", time.Duration(d.Retry.Base))

@@ -114,6 +114,8 @@ func TestConfigurationErrors(t *testing.T) {
 		{"address without a port", "127.0.0.1:8080", "localhost", `2:16 "localhost" is no address such as 127.0.0.1:9470 or :443`},
 		{"password in a URL", "http://127.0.0.1:3000", "http://u:hunter2@127.0.0.1:3000", "13:10 a password does not stand in the file"},
 		{"destination that is no URL", "http://127.0.0.1:3000/webhooks", "127.0.0.1:3000", "13:10 url must be an http or https URL with a host"},
+		{"destination that is never connected to", "http://127.0.0.1:3000", "http://169.254.169.254:80", "13:10 URL of the destination: address 169.254.169.254 is link-local, multicast or a metadata service"},
+		{"the same in another spelling", "http://127.0.0.1:3000", "http://[::ffff:a9fe:a9fe]", "13:10 URL of the destination: address ::ffff:169.254.169.254 is link-local, multicast or a metadata service"},
 		{"timeout of zero", "timeout: 10s", "timeout: 0s", "14:14 timeout must be more than 0"},
 		{"cap below base", "timeout: 10s", "retry: {base: 1m, cap: 1s}", "14:5 retry.cap 1s is shorter than retry.base 1m"},
 		{"stop that cannot end", "listen:", "stop: {total: 10s}\nlisten:", "2:1 stop.total 10s is shorter than lame_duck and shutdown, or than attempts"},
