@@ -1,19 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +38,7 @@ func devCommand(s *stdio) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "hand deliveries to this `URL`; a built-in app that answers 200 if left out"},
 			&cli.StringFlag{Name: "scheme", Value: "zhisou-v1", Usage: "built-in scheme `NAME` of the source"},
+			&cli.StringFlag{Name: "recipe", TakesFile: true, Usage: "`FILE` with a scheme that is not built in, YAML or JSON; - is stdin"},
 			&cli.StringFlag{Name: "keep", Usage: "keep the data in this `DIR` and go on with it the next time"},
 			&cli.BoolFlag{Name: "print-secret", Usage: "show the secret of the key"},
 			&cli.StringFlag{Name: "events", Value: "lines", Usage: "live view as `KIND`: lines, json or quiet"},
@@ -61,6 +61,9 @@ func devCommand(s *stdio) *cli.Command {
 				to: c.String("to"), scheme: c.String("scheme"), keep: c.String("keep"), record: c.String("record"),
 				events: c.String("events"), printSecret: c.Bool("print-secret"),
 			}
+			if o.recipe = c.String("recipe"); o.recipe != "" && c.IsSet("scheme") {
+				return usagef("leave one of them out", "dev: --scheme and --recipe both say how the source is signed")
+			}
 			if c.Bool("json") {
 				o.events = "json"
 			}
@@ -70,9 +73,9 @@ func devCommand(s *stdio) *cli.Command {
 }
 
 type devOptions struct {
-	to, scheme, keep, record string
-	events                   string
-	printSecret              bool
+	to, scheme, recipe, keep, record string
+	events                           string
+	printSecret                      bool
 }
 
 const (
@@ -109,7 +112,7 @@ func dev(ctx context.Context, s *stdio, o devOptions) error {
 	if u, err := url.Parse(o.to); o.to != "" && (err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https") {
 		return usagef("--to http://127.0.0.1:3000/webhooks", "dev: %q is no http or https URL without a password", o.to)
 	}
-	scheme, err := presetScheme(o.scheme)
+	scheme, err := schemeOptions{scheme: o.scheme, recipe: o.recipe}.compile(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -119,6 +122,10 @@ func dev(ctx context.Context, s *stdio, o devOptions) error {
 	}
 	d := &devRun{s: s, o: o, scheme: scheme, events: newDevEvents(s, o.events)}
 	d.state = devState{V: 1, PID: os.Getpid(), Scheme: o.scheme, KeyID: devKey, Secret: newSecret(format), MaxBody: verify.DefaultMaxBody}
+	if o.recipe != "" {
+		recipe := scheme.Recipe()
+		d.state.Scheme, d.state.Recipe = cmp.Or(recipe.Name, o.recipe), &recipe
+	}
 	if err := d.run(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, context.Canceled)) {
 		return err
 	}
@@ -159,7 +166,7 @@ func (d *devRun) run(ctx context.Context) error {
 	}
 	if err != nil {
 		ls.close()
-		return usagef("another --scheme", "dev: %s", withoutPackage(err))
+		return usagef("another --scheme or --recipe", "dev: %s", withoutPackage(err))
 	}
 	d.events.destination = destination
 	server := &server{
@@ -202,127 +209,6 @@ func (d *devRun) serve(ctx context.Context, server *server, ls listeners, v *ver
 	return err
 }
 
-// begin sends the start-up delivery and then says that dev is ready.
-func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
-	delivery, err := sendOptions{}.delivery(ctx, d.s, v)
-	if err != nil {
-		return err
-	}
-	delivery.url = d.state.URL
-	x, err := delivery.sign(verify.SignOptions{})
-	if err != nil {
-		return err
-	}
-	client := newSender()
-	defer client.CloseIdleConnections()
-	got, err := x.post(ctx, client)
-	if err != nil {
-		return fail(exitNo, fmt.Errorf("dev: the start-up delivery: %w", err), "")
-	}
-	if !got.AsExpected {
-		return fail(exitNo, fmt.Errorf("dev: the start-up delivery was answered %d %s", got.Status, got.Code), "")
-	}
-	done, err := d.handedOn(ctx, got.DeliveryID)
-	if err != nil {
-		return err
-	}
-	if earlier, err := readDevState(); err == nil {
-		d.events.head("note", "another dev runs at %s: send goes to this one until it ends", earlier.URL)
-	}
-	if err := d.state.write(); err != nil {
-		d.events.trouble(d.events.program+" send will not find this dev", err)
-	}
-	curl, err := d.curl(ctx, v)
-	if err != nil {
-		return err
-	}
-	d.introduce(done, curl)
-	return nil
-}
-
-// handedOn says what has become of the start-up delivery. The built-in app takes it;
-// one of the user may do so or not.
-func (d *devRun) handedOn(ctx context.Context, id string) (string, error) {
-	if d.o.to == "" {
-		return "committed and handed on", d.events.handedOn(ctx, id)
-	}
-	if d.events.tookIt(ctx, id) {
-		return "committed and handed on", nil
-	}
-	return "committed; the app has not taken it yet", nil
-}
-
-func (d *devRun) introduce(done, curl string) {
-	e, st := d.events, d.state
-	e.head("source", "dev: POST %s    %s, key %s%s", st.URL, st.Scheme, st.KeyID, otherPort(st.URL))
-	if d.o.printSecret {
-		e.head("secret", "%s", st.Secret)
-	}
-	e.head("admin", "%s/readyz  and  %s/metrics", st.Admin, st.Admin)
-	e.head("tunnel", "cloudflared tunnel --url %s   (or any other) makes it public", strings.TrimSuffix(st.URL, devPath))
-	e.head("curl", "a delivery that is signed already%s:", goodFor(d.scheme))
-	e.plain("\n" + curl + "\n")
-	e.ready(st, fmt.Sprintf("a test delivery was %s.   In another terminal:  %s send   |   %s send --break body", done, e.program, e.program))
-}
-
-// otherPort says why the URL has not the port that people know.
-func otherPort(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Port() == fmt.Sprint(devPort) {
-		return ""
-	}
-	return fmt.Sprintf("   (%d is taken: using %s; send goes here now)", devPort, u.Port())
-}
-
-// programName is how a person in another terminal calls this program: by its name
-// if PATH leads there, else as it was called here.
-func programName() string {
-	found, err := exec.LookPath("hooklatch")
-	if err == nil {
-		there, thereErr := os.Stat(found)
-		exe, exeErr := os.Executable()
-		if thereErr == nil && exeErr == nil {
-			if here, err := os.Stat(exe); err == nil && os.SameFile(there, here) {
-				return "hooklatch"
-			}
-		}
-	}
-	return os.Args[0]
-}
-
-// goodFor says how long a signature is taken.
-func goodFor(scheme verify.Scheme) string {
-	t := scheme.Recipe().Timestamp
-	switch {
-	case t == nil || t.ToleranceS == verify.NoWindow:
-		return ""
-	case t.ToleranceS == 0 || t.ToleranceS == 300:
-		return ", good for 5 minutes"
-	}
-	return ", good for " + (time.Duration(t.ToleranceS) * time.Second).String()
-}
-
-// curl is a line for the shell, good as long as its timestamp is.
-func (d *devRun) curl(ctx context.Context, v *verify.Verifier) (string, error) {
-	delivery, err := sendOptions{}.delivery(ctx, d.s, v)
-	if err != nil {
-		return "", err
-	}
-	delivery.url = d.state.URL
-	x, err := delivery.sign(verify.SignOptions{})
-	if err != nil {
-		return "", err
-	}
-	words := []string{"curl -i"}
-	for _, name := range slices.Sorted(maps.Keys(x.header)) {
-		for _, value := range x.header[name] {
-			words = append(words, "-H "+shellQuote(name+": "+value))
-		}
-	}
-	words = append(words, "--data-binary "+shellQuote(string(x.body)), shellQuote(x.url))
-	return strings.Join(words, " "), nil
-}
-
 // listeners binds the ports that people know, or any others.
 func (d *devRun) listeners(ctx context.Context) (listeners, error) {
 	either := func(key string, port int) (net.Listener, error) {
@@ -363,10 +249,22 @@ func (d *devRun) destination(ctx context.Context) (name, to string, stop func(),
 	}, nil
 }
 
+// recipe is that of --recipe; nil: a built-in scheme was named.
+func (d *devRun) recipe() json.RawMessage {
+	if d.state.Recipe == nil {
+		return nil
+	}
+	text, err := json.Marshal(d.state.Recipe)
+	if err != nil {
+		return nil // it was read from JSON
+	}
+	return text
+}
+
 // config is what a configuration file would have said.
 func (d *devRun) config(ls listeners, destination, to string) *config {
 	source := &sourceConfig{
-		Tenant: "dev", Path: devPath, Scheme: schemeConfig{name: d.o.scheme}, MaxBody: size(d.state.MaxBody),
+		Tenant: "dev", Path: devPath, Scheme: schemeConfig{name: d.o.scheme, recipe: d.recipe()}, MaxBody: size(d.state.MaxBody),
 		Keys: []keyConfig{{ID: devKey}}, Forward: []routeConfig{{To: destination}},
 	}
 	source.Event.ID.UnmarshalText([]byte("/id"))

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
+	"github.com/hooklatch/hooklatch/proxy"
 )
 
 // developing is a running dev.
@@ -180,6 +181,30 @@ func TestDevTakesOtherSchemes(t *testing.T) {
 				t.Error("the secret was printed")
 			}
 		})
+	}
+}
+
+func TestDevTakesARecipe(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ours.yaml")
+	recipe := "algo: hmac-sha256\nsignature: {name: X-Ours}\ntemplate: '{body}'\nid: {from: 'header:X-Ours-Id'}\n"
+	if err := os.WriteFile(file, []byte(recipe), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, inboxtest.URL(t), "--recipe", file)
+	d.line("  source  ", file+", key dev-1")
+	if code, output := d.send("--break", "dup"); code != 0 || strings.Count(output, "202 ") != 2 {
+		t.Errorf("send --break dup: exit code %d\n%s", code, output)
+	}
+	d.line("curl -i", "-H 'X-Ours: ")
+	d.end()
+}
+
+func TestDevCallsTheProgramAsItWasCalled(t *testing.T) {
+	e := newDevEvents(&stdio{}, "lines")
+	e.program = "./bin/hooklatch"
+	if line := e.requestLine(&proxy.Result{Outcome: proxy.OutcomeConflict, DeliveryID: "dlv_1"}, ""); !strings.Contains(line, " ./bin/hooklatch events show dlv_1") {
+		t.Error(line)
 	}
 }
 
@@ -373,6 +398,9 @@ func TestDevRefusesWrongUse(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--events html", `unknown events "html"`},
 		{"--scheme strype", `no scheme is called "strype"`},
+		{"--scheme quite-another", "Try: --recipe FILE "},
+		{"--scheme stripe --recipe x.yaml", "--scheme and --recipe both say"},
+		{"--recipe x.yaml", "x.yaml: no such file"},
 		{"--to localhost:3000", `"localhost:3000" is no http or https URL`},
 		{"--to http://u:p@x/", "without a password"},
 		{"serve", `unknown command "dev serve"`},

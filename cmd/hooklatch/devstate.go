@@ -17,15 +17,16 @@ import (
 // devState is what a running dev leaves for send and for the commands that look
 // into its database. It holds a secret, so its file is for its user alone.
 type devState struct {
-	V        int    `json:"v"`
-	PID      int    `json:"pid"`
-	URL      string `json:"url"`   // of the source
-	Admin    string `json:"admin"` // address of the private listener
-	Scheme   string `json:"scheme"`
-	KeyID    string `json:"key_id"`
-	Secret   string `json:"secret"` // as a secret file would hold it
-	MaxBody  int64  `json:"max_body"`
-	Database string `json:"database_url"`
+	V        int            `json:"v"`
+	PID      int            `json:"pid"`
+	URL      string         `json:"url"`   // of the source
+	Admin    string         `json:"admin"` // address of the private listener
+	Scheme   string         `json:"scheme"`
+	Recipe   *verify.Recipe `json:"recipe,omitempty"` // of a scheme that is not built in
+	KeyID    string         `json:"key_id"`
+	Secret   string         `json:"secret"` // as a secret file would hold it
+	MaxBody  int64          `json:"max_body"`
+	Database string         `json:"database_url"`
 }
 
 // devStateDir lies in the runtime folder of the user, else in that for caches:
@@ -92,9 +93,16 @@ func devStateFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
+func (st devState) scheme() (verify.Scheme, error) {
+	if st.Recipe != nil {
+		return st.Recipe.Compile()
+	}
+	return presetScheme(st.Scheme, "")
+}
+
 // verifier signs as dev's source expects it.
 func (st devState) verifier() (*verify.Verifier, error) {
-	scheme, err := presetScheme(st.Scheme)
+	scheme, err := st.scheme()
 	if err != nil {
 		return nil, err
 	}

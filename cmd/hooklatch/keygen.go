@@ -96,7 +96,7 @@ func keygen(s *stdio, format, scheme, out string, asJSON bool) error {
 // keyFormat finds the format of a key that the scheme can use.
 func keyFormat(format, scheme string) (string, error) {
 	if scheme != "" {
-		preset, err := presetScheme(scheme)
+		preset, err := presetScheme(scheme, "hooklatch keygen --format hex   for a scheme that is not built in")
 		if err != nil {
 			return "", err
 		}
@@ -146,8 +146,9 @@ func newSecret(format string) string {
 	return hex.EncodeToString(key[:])
 }
 
-// presetScheme finds a built-in scheme by its name.
-func presetScheme(name string) (verify.Scheme, error) {
+// presetScheme finds a built-in scheme by its name. try is for a name that is like
+// none of them.
+func presetScheme(name, try string) (verify.Scheme, error) {
 	scheme, ok := verify.Preset(name)
 	if ok {
 		return scheme, nil
@@ -155,7 +156,7 @@ func presetScheme(name string) (verify.Scheme, error) {
 	if near := nearest(name, verify.Presets()); near != "" {
 		return verify.Scheme{}, usagef("--scheme "+near, "no scheme is called %q", name)
 	}
-	return verify.Scheme{}, usagef("hooklatch completion bash lists them on TAB, or --recipe FILE", "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
+	return verify.Scheme{}, usagef(try, "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
 }
 
 // configured says which names there are.

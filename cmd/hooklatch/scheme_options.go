@@ -136,7 +136,7 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 // compile finds the preset or reads the recipe.
 func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, error) {
 	if o.recipe == "" {
-		return presetScheme(o.scheme)
+		return presetScheme(o.scheme, "--recipe FILE   for a scheme that is not built in")
 	}
 	text, err := readInput(ctx, s, o.recipe)
 	if err != nil {
