@@ -88,8 +88,8 @@ type sourceConfig struct {
 	MaxBody   size              `json:"max_body,omitzero" jsonschema:"largest body; defaults to defaults.max_body"`
 	Tolerance duration          `json:"tolerance,omitzero" jsonschema:"defaults to defaults.tolerance"`
 
-	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer, or header:NAME"`
-	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand"`
+	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer such as /data/id, json:a.b, header:NAME, form:NAME, query:NAME or body_sha256_hex"`
+	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand, as with event"`
 
 	Ordering      string        `json:"ordering,omitempty" jsonschema:"none"`
 	OnConflict    string        `json:"on_conflict,omitempty" jsonschema:"reject"`
@@ -110,15 +110,15 @@ type keyConfig struct {
 type eventConfig struct {
 	_ struct{} `later:"time"`
 
-	ID   fieldConfig `json:"id,omitzero"`
-	Type fieldConfig `json:"type,omitzero"`
+	ID   fieldConfig `json:"id,omitzero" jsonschema:"id of the event, which stays however often it is sent; the delivery id where the scheme has none"`
+	Type fieldConfig `json:"type,omitzero" jsonschema:"type of the event, such as invoice.paid; forward[].types picks by it"`
 }
 
 type resourceConfig struct {
-	Type     fieldConfig `json:"type,omitzero"`
-	ID       fieldConfig `json:"id,omitzero"`
-	Revision fieldConfig `json:"revision,omitzero"`
-	Deleted  fieldConfig `json:"deleted,omitzero"`
+	Type     fieldConfig `json:"type,omitzero" jsonschema:"kind of the resource, such as invoice"`
+	ID       fieldConfig `json:"id,omitzero" jsonschema:"id of the resource"`
+	Revision fieldConfig `json:"revision,omitzero" jsonschema:"revision of the resource, a number that grows"`
+	Deleted  fieldConfig `json:"deleted,omitzero" jsonschema:"whether the resource is gone: true or false"`
 }
 
 // routeConfig is an entry of forward: a destination's name, or {to, types}.

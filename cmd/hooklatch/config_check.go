@@ -300,6 +300,13 @@ func title(scheme verify.Scheme) string {
 	return "scheme " + scheme.Name()
 }
 
+func unknownPreset(name string) error {
+	if near := nearest(name, verify.Presets()); near != "" {
+		return fmt.Errorf("no scheme is called %q, did you mean %s?", name, near)
+	}
+	return fmt.Errorf("no scheme is called %q: %s are built in", name, listed(verify.Presets()))
+}
+
 // compile makes a scheme of what the source says.
 func (s *sourceConfig) compile() (verify.Scheme, error) {
 	recipe := verify.Recipe{}
@@ -314,10 +321,7 @@ func (s *sourceConfig) compile() (verify.Scheme, error) {
 	default:
 		scheme, ok := verify.Preset(s.Scheme.name)
 		if !ok {
-			if near := nearest(s.Scheme.name, verify.Presets()); near != "" {
-				return verify.Scheme{}, fmt.Errorf("no scheme is called %q, did you mean %s?", s.Scheme.name, near)
-			}
-			return verify.Scheme{}, fmt.Errorf("no scheme is called %q: %s are built in", s.Scheme.name, listed(verify.Presets()))
+			return verify.Scheme{}, unknownPreset(s.Scheme.name)
 		}
 		recipe = scheme.Recipe()
 	}

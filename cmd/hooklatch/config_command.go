@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"time"
 
 	"github.com/goccy/go-yaml"
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/urfave/cli/v2"
 )
 
@@ -144,40 +141,4 @@ func configSchema(s *stdio) error {
 	}
 	_, err = s.out.Write(append(text, '\n'))
 	return err
-}
-
-func schemaOfConfig() (*jsonschema.Schema, error) {
-	schema, err := jsonschema.For[config](&jsonschema.ForOptions{TypeSchemas: configTypes()})
-	if err != nil {
-		return nil, err
-	}
-	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
-	schema.Title = "hooklatch configuration"
-	return schema, nil
-}
-
-// configTypes describes the values that more than one kind of node can stand for.
-func configTypes() map[reflect.Type]*jsonschema.Schema {
-	text := func(pattern, example string) *jsonschema.Schema {
-		return &jsonschema.Schema{Type: "string", Pattern: pattern, Examples: []any{example}}
-	}
-	name := &jsonschema.Schema{Type: "string"}
-	names := &jsonschema.Schema{Type: "array", Items: name}
-	object := func(required []string, properties map[string]*jsonschema.Schema) *jsonschema.Schema {
-		return &jsonschema.Schema{Type: "object", Required: required, Properties: properties, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
-	}
-	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[duration]():    text(`^([0-9]+(ms|s|m|h|d))+$`, "300s"),
-		reflect.TypeFor[size]():        {AnyOf: []*jsonschema.Schema{{Type: "integer"}, text(`^[0-9]+([KMG]iB|[kKMG]?B)?$`, "256KiB")}},
-		reflect.TypeFor[time.Time]():   {Type: "string", Format: "date-time"},
-		reflect.TypeFor[fieldConfig](): {Type: "string", Examples: []any{"/data/id", "header:X-Event-Id"}},
-		reflect.TypeFor[secretRef](): {OneOf: []*jsonschema.Schema{
-			object([]string{"file"}, map[string]*jsonschema.Schema{"file": name}),
-			object([]string{"env"}, map[string]*jsonschema.Schema{"env": name}),
-			object([]string{"exec"}, map[string]*jsonschema.Schema{"exec": names}),
-		}},
-		reflect.TypeFor[schemeConfig](): {AnyOf: []*jsonschema.Schema{name, {Type: "object"}}},
-		reflect.TypeFor[routeConfig](): {AnyOf: []*jsonschema.Schema{name,
-			object([]string{"to"}, map[string]*jsonschema.Schema{"to": name, "types": names})}},
-	}
 }

@@ -38,7 +38,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	ch.forward(at, s)
 	scheme, err := s.compile()
 	if err != nil {
-		ch.problem(at+".scheme", "%s", strings.TrimPrefix(err.Error(), "verify: "))
+		ch.scheme(at+".scheme", s, err)
 		return
 	}
 	ch.fit(at, s, scheme)

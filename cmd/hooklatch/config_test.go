@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 var configNow = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
@@ -100,7 +104,17 @@ func TestConfigurationErrors(t *testing.T) {
 		{"key that is never valid", "{file: keys/k1}", "{file: keys/k1}, not_before: 2027-01-01T00:00:00Z, not_after: 2027-01-01T00:00:00Z", "9:88 key k1 is never valid: not_after does not lie behind not_before"},
 		{"time without a zone", "{file: keys/k1}", "{file: keys/k1}, not_after: 2027-01-01", `9:54 "2027-01-01" is no RFC 3339 time such as 2026-12-31T00:00:00Z`},
 		{"unknown scheme", "scheme: zhisou-v1", "scheme: zhisou-v2", `7:13 no scheme is called "zhisou-v2", did you mean zhisou-v1?`},
-		{"recipe without sense", "scheme: zhisou-v1", "scheme: {algo: hmac-sha257}", `7:5 recipe: algo: unknown value "hmac-sha257"`},
+		{"recipe without sense", "scheme: zhisou-v1", "scheme: {algo: hmac-sha257}", `7:20 algo: unknown value "hmac-sha257", did you mean hmac-sha256?`},
+		{"misspelled value in a recipe", "scheme: zhisou-v1", "scheme:\n      name: own\n      algo: tokn\n      signature: {name: X-Token}", `9:13 algo: unknown value "tokn", did you mean token?`},
+		{"misspelled value deep in a recipe", "scheme: zhisou-v1", "scheme:\n      algo: hmac-sha256\n      template: \"{body}\"\n      signature:\n        name: X-Sig\n        encoding: base46", `12:19 signature: unknown encoding "base46", did you mean base64?`},
+		{"misspelled fields of a recipe", "scheme: zhisou-v1", "scheme:\n      aglo: token\n      signature: {nam: X-Sig}\n      require: [{hedder: X, equals: y}]\n      handshake: {}", `8:7 unknown field "aglo", did you mean algo?
+9:19 unknown field "nam", did you mean name?
+10:18 unknown field "hedder", did you mean header?
+11:7 handshake is not in this version`},
+		{"misspelled preset", "scheme: zhisou-v1", "scheme: {preset: strpe}", `7:22 no scheme is called "strpe", did you mean stripe?`},
+		{"kinds of values in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, signature: {tags: v1}}", `7:48 signature.tags: a text where a list belongs`},
+		{"another kind of value in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, algo: 3}", `7:36 algo: a number where a text belongs`},
+		{"tolerance that is none in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, timestamp: {tolerance_s: 5m}}", `7:55 timestamp.tolerance_s: "5m" is not a positive number of seconds, and not null`},
 		{"no delivery id anywhere", "scheme: zhisou-v1", "scheme: {algo: hmac-sha256, template: \"{body}\", signature: {name: X-Sig}}", "4:3 the scheme carries no delivery id: set event.id, such as /id or header:X-Id, to take its place"},
 		{"event id that is no place", "forward: [app]", "forward: [app]\n    event: {id: id}", `11:17 "id" is no place such as /data/id or header:X-Event-Id`},
 		{"relative path", "path: /in/billing", "path: in/billing", "6:11 path must begin with / and hold no ?, # or blank: it is compared as it is"},
@@ -281,6 +295,10 @@ func TestTheSchemaFitsTheExample(t *testing.T) {
 		t.Errorf("the example: %v", err)
 	}
 	for name, change := range map[string][2]string{
+		"event id":      {"forward: [app]", "forward: [app]\n    event: {id: id}"},
+		"preset":        {"scheme: zhisou-v1", "scheme: zhisou-v2"},
+		"recipe":        {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {nam: X}}"},
+		"log level":     {"version: 1", "version: 1\nlog: {level: loud}"},
 		"unknown field": {"tenant: acme", "tenent: acme"},
 		"no unit":       {"timeout: 10s", "timeout: 10"},
 		"bare secret":   {"{file: keys/k1}", "hunter2"},
@@ -288,6 +306,96 @@ func TestTheSchemaFitsTheExample(t *testing.T) {
 		decodeYAML(t, strings.Replace(minimal, change[0], change[1], 1), &value)
 		if resolved.Validate(value) == nil {
 			t.Errorf("%s: the schema takes it", name)
+		}
+	}
+}
+
+// properties calls f with every field that the schema describes.
+func properties(s *jsonschema.Schema, path string, f func(path string, s *jsonschema.Schema)) {
+	if s == nil {
+		return
+	}
+	for name, property := range s.Properties {
+		f(join(path, name), property)
+		properties(property, join(path, name), f)
+	}
+	properties(s.Items, path+"[]", f)
+	properties(s.AdditionalProperties, path+".*", f)
+	for _, alternative := range append(s.AnyOf, s.OneOf...) {
+		properties(alternative, path, f)
+	}
+}
+
+func TestTheSchemaDescribesEachField(t *testing.T) {
+	schema, err := schemaOfConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	properties(schema, "", func(path string, s *jsonschema.Schema) {
+		seen[path] = true
+		if s.Description == "" {
+			t.Errorf("%s has no description", path)
+		}
+	})
+	for _, path := range []string{"sources.*.event.id", "sources.*.forward[].to", "sources.*.scheme.preset", "sources.*.scheme.signature.name", "tls.mode"} {
+		if !seen[path] {
+			t.Errorf("%s is not in the schema", path)
+		}
+	}
+}
+
+// A value that an editor offers must be one that the program knows.
+func TestTheSchemaOffersWhatTheProgramTakes(t *testing.T) {
+	unknown := []string{"is not one of", "not in this version", "unknown", "not supported"}
+	for path, change := range map[string][2]string{
+		"tls.mode":                    {"version: 1", "version: 1\ntls: {mode: %s}"},
+		"database.migrate":            {"version: 1", "version: 1\ndatabase: {migrate: %s}"},
+		"database.pooler":             {"version: 1", "version: 1\ndatabase: {pooler: %s}"},
+		"sources.*.keys.[].encoding":  {"{id: k1", "{id: k1, encoding: %s"},
+		"sources.*.ordering":          {"forward:", "ordering: %s\n    forward:"},
+		"sources.*.on_conflict":       {"forward:", "on_conflict: %s\n    forward:"},
+		"log.level":                   {"version: 1", "version: 1\nlog: {level: %s}"},
+		"log.format":                  {"version: 1", "version: 1\nlog: {format: %s}"},
+		"scheme.algo":                 {"scheme: zhisou-v1", "scheme: {algo: %s}"},
+		"scheme.secret_spec.encoding": {"scheme: zhisou-v1", "scheme: {algo: ed25519, secret_spec: {encoding: %s}}"},
+		"scheme.signature.in":         {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {in: %s}}"},
+		"scheme.signature.list_sep":   {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {list_sep: %q}}"},
+		"scheme.signature.kv_sep":     {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {kv_sep: %q}}"},
+		"scheme.signature.encoding":   {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {encoding: %s}}"},
+		"scheme.signature.hex_case":   {"scheme: zhisou-v1", "scheme: {preset: stripe, signature: {hex_case: %s}}"},
+		"scheme.timestamp.format":     {"scheme: zhisou-v1", "scheme: {preset: stripe, timestamp: {format: %s}}"},
+		"scheme.ack.on_conflict":      {"scheme: zhisou-v1", "scheme: {preset: stripe, ack: {on_conflict: %s}}"},
+	} {
+		fields := choices()
+		for _, f := range recipeTexts() {
+			f.path = "scheme." + f.path
+			fields = append(fields, f)
+		}
+		i := slices.IndexFunc(fields, func(f fieldText) bool { return f.path == path })
+		if i < 0 || len(fields[i].choices) == 0 {
+			t.Errorf("%s offers nothing", path)
+			continue
+		}
+		for _, value := range append(slices.Clone(fields[i].choices), "xyzzy") {
+			_, err := parseConfig("f", []byte(strings.Replace(minimal, change[0], fmt.Sprintf(change[1], value), 1)), configNow)
+			refused := slices.ContainsFunc(unknown, func(s string) bool { return strings.Contains(shortly(problemsOf(err)), s) })
+			if refused != (value == "xyzzy") {
+				t.Errorf("%s: %q: %v", path, value, err)
+			}
+		}
+	}
+}
+
+func TestTheSchemaKnowsThePlacesOfTheProgram(t *testing.T) {
+	pattern := regexp.MustCompile(fieldPattern)
+	for _, text := range []string{
+		"/", "/data/id", "/a~0b/~1", "/a~2", "/a~", "json:a.b", "json:a", "json:/a/b", "json:", "json:a..b", "json:.a", "json:a.", "json:a/b",
+		"header:X-Id", "header:", "header:X Id", "header:X:Y", "form:a", "form:", "query:a b", "query:", "body_sha256_hex", "body", "", "id", "data.id", "sig:t", "Header:X",
+	} {
+		_, err := verify.ParseField(text)
+		if pattern.MatchString(text) != (err == nil) {
+			t.Errorf("%q: the schema takes it: %v; the program: %v", text, pattern.MatchString(text), err)
 		}
 	}
 }

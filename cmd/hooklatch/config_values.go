@@ -23,6 +23,10 @@ func (s *schemeConfig) decodeNode(d *decoder, n ast.Node, path string) {
 		d.problem(n, path, "a list of schemes is not in this version")
 		return
 	case *ast.MappingNode, *ast.MappingValueNode:
+		before := len(d.problems)
+		if d.recipe(n, reflect.TypeFor[recipeConfig](), path); len(d.problems) > before {
+			return
+		}
 		var value any
 		err := yaml.NodeToValue(n, &value)
 		if err == nil {

@@ -299,14 +299,19 @@ func (d *decoder) object(n ast.Node, v reflect.Value, path string) {
 			d.problem(e.at, at, "%s is not in this version", e.key)
 			d.problems[len(d.problems)-1].kind = laterField
 		default:
-			if near := nearest(e.key, names); near != "" {
-				d.problem(e.at, at, "unknown field %q, did you mean %s?", e.key, near)
-			} else {
-				d.problem(e.at, at, "unknown field %q", e.key)
-			}
-			d.problems[len(d.problems)-1].kind = unknownField
+			d.unknown(e, at, names)
 		}
 	}
+}
+
+// unknown complains about a name that is none of names.
+func (d *decoder) unknown(e entry, at string, names []string) {
+	if near := nearest(e.key, names); near != "" {
+		d.problem(e.at, at, "unknown field %q, did you mean %s?", e.key, near)
+	} else {
+		d.problem(e.at, at, "unknown field %q", e.key)
+	}
+	d.problems[len(d.problems)-1].kind = unknownField
 }
 
 func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {

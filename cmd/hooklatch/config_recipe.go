@@ -1,0 +1,226 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// recipeConfig is what verify.ParseRecipe reads.
+type recipeConfig struct {
+	Preset string `json:"preset,omitempty" jsonschema:"built-in scheme whose fields hold where this one has none"`
+	verify.Recipe
+}
+
+// laterRecipe are fields of recipes that are not in this version.
+var laterRecipe = []string{"handshake", "header", "label", "sig_alg", "required_components", "min_signature_version", "tolerance_s"}
+
+// recipeTexts are the fields of a recipe; package verify has the same and more in
+// the comments of its types.
+func recipeTexts() []fieldText {
+	return []fieldText{
+		{"name", "name of the scheme, for messages", nil},
+		{"algo", "how the signature is made; token is a shared secret that is sent itself, hash-… a plain hash with {secret} in the template", []string{
+			"hmac-sha1", "hmac-sha256", "hmac-sha512", "hash-sha1", "hash-sha256", "ed25519", "ecdsa-p256-sha256",
+			"rsa-pkcs1-sha256", "rsa-pkcs1-sha1", "token", "basic"}},
+		{"secret_spec", "how the text of a secret becomes bytes", nil},
+		{"secret_spec.encoding", "defaults to utf8, which takes the whole text, and to pem for public keys", keyEncodings[1:]},
+		{"secret_spec.strip_prefix", "cut before decoding where present; the first that fits", nil},
+		{"secret_spec.min_len", "least number of bytes after decoding; defaults to 1", nil},
+		{"key_id", "what picks the key; without it every key valid now is tried", nil},
+		{"key_id.from", "header:X, json:a.b, form:x or query:x; of several the first present counts", nil},
+		{"signature", "where the signature stands and how it is spelled", nil},
+		{"signature.in", "defaults to header", []string{"header", "json", "form", "query"}},
+		{"signature.name", "the header, JSON path or field", nil},
+		{"signature.names", "several headers with one signature each, of which any counts", nil},
+		{"signature.list_sep", "what separates the items where the value is a list", []string{",", ";", " "}},
+		{"signature.kv_sep", "what separates tag and value of an item", []string{"=", ","}},
+		{"signature.tags", "tags of signatures; other items are fields for {sig:…}", nil},
+		{"signature.prefix", "stands before the value, such as sha256=", nil},
+		{"signature.prefix_optional", "the prefix may be missing", nil},
+		{"signature.encoding", "defaults to hex", []string{"hex", "base64", "base64url-nopad", "raw"}},
+		{"signature.hex_case", "defaults to lower", []string{"lower", "any"}},
+		{"signature.trim", "blanks around a list item are no part of it; defaults to true for lists with a comma", nil},
+		{"signature.multi_value", "the header may be repeated, each line is a signature", nil},
+		{"template", "the signed text: literals and {body} {method} {url} {path} {path_query} {host} {query_raw} {query:x} {header:X} {sig:t} {json:a.b} {form:x} {form_sorted} {secret} {param:x} {body_sha256_hex} {body_sha256_raw} {body_crc32_dec}", nil},
+		{"timestamp", "where the timestamp stands and how far it may be from now", nil},
+		{"timestamp.from", "header:X, sig:t, json:a.b, form:x or query:x", nil},
+		{"timestamp.format", "defaults to unix-s", []string{"unix-s", "unix-ms", "rfc3339", "http-date"}},
+		{"timestamp.tolerance_s", "window in seconds, both ways; null: none. Defaults to 300", nil},
+		{"timestamp.past_only", "the future is bounded by the larger of tolerance_s and 300", nil},
+		{"id", "where the delivery id stands", nil},
+		{"id.from", "header:X, json:a.b, form:x or query:x, of several the first present; or a template such as {header:ce-source}/{header:ce-id}", nil},
+		{"id.pattern", "regular expression that must match the whole id", nil},
+		{"id.signed", "asserts that the id is signed; what is signed follows from the template", nil},
+		{"event_type", "where the event's type stands", nil},
+		{"event_type.from", "header:X, json:a.b, form:x or query:x; of several the first present counts", nil},
+		{"require", "headers that must have a value, checked before the signature", nil},
+		{"require.[].header", "name of the header", nil},
+		{"require.[].equals", "its value", nil},
+		{"params", "names of the values that the source's params must hold", nil},
+		{"body_unique", "the body has an id of its own, so equal bytes are one event", nil},
+		{"conflict_ignore", "JSON pointers to counters that change between retries", nil},
+		{"ack", "how the sender wants to be answered", nil},
+		{"ack.success_status", "200 to 299; defaults to 202", nil},
+		{"ack.success_body", "body of the answer to an accepted delivery", nil},
+		{"ack.success_type", "media type of that body", nil},
+		{"ack.refusal_status", "400, 401 or 403; defaults to 401", nil},
+		{"ack.conflict_status", "4xx, never 410; defaults to 409", nil},
+		{"ack.on_conflict", "what happens to another body under a delivery id that is taken", []string{"reject", "accept_first"}},
+	}
+}
+
+func schemaOfRecipe() (*jsonschema.Schema, error) {
+	schema, err := jsonschema.For[recipeConfig](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[verify.Sources](): {AnyOf: []*jsonschema.Schema{
+			{Type: "string"}, {Type: "array", Items: &jsonschema.Schema{Type: "string"}}}},
+		reflect.TypeFor[verify.Seconds](): {Types: []string{"integer", "null"}, Minimum: jsonschema.Ptr(1.0)},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range recipeTexts() {
+		if err := describe(schema, f); err != nil {
+			return nil, err
+		}
+	}
+	schema.Properties["preset"].Enum = presetName().Enum
+	schema.Properties["id"].Required = nil // it may stand in the preset
+	schema.Description = "a recipe, or a preset with fields to replace"
+	return schema, nil
+}
+
+// recipe finds names that no recipe has, and notes the places of the others.
+// verify.ParseRecipe refuses them too, but knows no places.
+func (d *decoder) recipe(n ast.Node, t reflect.Type, path string) {
+	n, ok := d.resolve(n, path)
+	if !ok {
+		return
+	}
+	if d.at[path] == nil {
+		d.at[path] = beginOf(n)
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if list, ok := n.(*ast.SequenceNode); ok && t.Kind() == reflect.Slice {
+		for i, value := range list.Values {
+			d.recipe(value, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+		}
+	}
+	if _, ok := n.(ast.MapNode); !ok || t.Kind() != reflect.Struct {
+		return
+	}
+	entries, _ := d.entries(n, path)
+	fields := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			fields[name] = f.Type
+		}
+	}
+	for _, e := range entries {
+		at := join(path, e.key)
+		switch field := fields[e.key]; {
+		case field != nil:
+			d.mark(e, at)
+			d.recipe(e.value, field, at)
+		case t == reflect.TypeFor[recipeConfig]() && slices.Contains(laterRecipe, e.key):
+			d.problem(e.at, at, "%s is not in this version", e.key)
+		default:
+			d.unknown(e, at, slices.Sorted(maps.Keys(fields)))
+		}
+	}
+}
+
+// scheme points at the field of a recipe that a scheme cannot be made of.
+func (ch *checker) scheme(at string, s *sourceConfig, err error) {
+	message := withoutPackage(err)
+	if s.Scheme.recipe == nil {
+		ch.problem(at, "%s", message)
+		return
+	}
+	var base struct{ Preset *string }
+	if json.Unmarshal(s.Scheme.recipe, &base) == nil && base.Preset != nil {
+		if _, ok := verify.Preset(*base.Preset); !ok {
+			ch.problem(at+".preset", "%v", unknownPreset(*base.Preset))
+			return
+		}
+	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		field := strings.TrimPrefix(wrong.Field, "Recipe.")
+		value, _, _ := strings.Cut(wrong.Value, " ")
+		ch.problem(join(at, field), "%s: %s where %s belongs", field, kindOfJSON(value), kindOfType(wrong.Type))
+		return
+	}
+	head, what, _ := strings.Cut(message, ": ")
+	path := at
+	if head != "parse recipe" { // but recipe NAME: FIELD: what is wrong
+		if field, _, ok := strings.Cut(what, ": "); ok && strings.HasPrefix(head, "recipe") {
+			path = join(at, field)
+		} else {
+			what = message
+		}
+	}
+	if quoted := quotedText.FindStringSubmatch(what); quoted != nil {
+		path = ch.holder(path, quoted[1])
+		for _, f := range recipeTexts() {
+			if near := nearest(quoted[1], f.choices); path == join(at, f.path) && near != "" {
+				what += ", did you mean " + near + "?"
+			}
+		}
+	}
+	if head == "parse recipe" && path != at {
+		what = path[len(at)+1:] + ": " + what
+	}
+	ch.problem(path, "%s", what)
+}
+
+var quotedText = regexp.MustCompile(`"([^"]*)"`)
+
+// holder is the place below path at which value stands, or path.
+func (ch *checker) holder(path, value string) string {
+	for _, p := range slices.Sorted(maps.Keys(ch.c.at)) {
+		if within(p, path) && ch.c.at[p].Value == value {
+			return p
+		}
+	}
+	return path
+}
+
+func kindOfJSON(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "a mapping"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a text"
+	}
+	return "a " + value
+}
+
+func kindOfType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct:
+		return "a mapping"
+	}
+	return "a whole number"
+}
