@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,15 +26,16 @@ func sendCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "send",
 		Usage: "send a signed delivery, or a broken one",
-		Description: example("Sign a body and post it. Without --url it goes to the running dev. --break spoils it in\n"+
-			"one way, to see each refusal once:\n\n"+breakHelp()+"\n\n"+
+		Description: example("Sign a body and post it. Without --url it goes to --source of the configuration, else\n"+
+			"to the running dev. --break spoils it in one way, to see each refusal once:\n\n"+breakHelp()+"\n\n"+
 			"Exit code 0: answered as named here, without --break with 2xx; 1: answered otherwise;\n"+
 			"2: the scheme has no such part; 4: no answer.",
 			"hooklatch send",
 			"hooklatch send --break body",
+			"hooklatch send -c hooklatch.yaml --source billing",
 			"hooklatch send --url https://hooks.example.com/in/billing --scheme zhisou-v1 --secret-file k1=keys/k1 --body event.json"),
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "url", Usage: "`URL` to post to; the running dev if left out"},
+			&cli.StringFlag{Name: "url", Usage: "`URL` to post to; that of --source, else the running dev, if left out"},
 			&cli.StringFlag{Name: "body", TakesFile: true, Usage: "`FILE` with the body; - is stdin; a small event if left out"},
 			&cli.StringFlag{Name: "id", Usage: "delivery `ID`; a new one if left out"},
 			&cli.StringSliceFlag{Name: "header", Usage: "`'NAME: VALUE'` to add, repeatable"},
@@ -64,7 +66,7 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	if o.fault != "" && findBreak(o.fault) == nil {
 		return usagef("hooklatch send --help", "send: unknown fault %q: %s are known", o.fault, strings.Join(breakNames(), ", "))
 	}
-	v, target, err := o.receiver(ctx, s)
+	v, to, err := o.receiver(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	if err != nil {
 		return err
 	}
-	d.url = target
+	d.url, d.host = to.url, to.host
 	exchanges, err := d.plan(o.fault)
 	if err != nil {
 		return err
@@ -86,11 +88,7 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 			if ctx.Err() != nil {
 				return context.Canceled
 			}
-			try := "hooklatch dev   in another terminal"
-			if o.url != "" {
-				try = "check that the server listens there:  curl -i " + shellQuote(o.url)
-			}
-			return fail(exitUnreachable, fmt.Errorf("send: %w", err), try)
+			return fail(exitUnreachable, fmt.Errorf("send: %w", err), o.unanswered(to, err))
 		}
 		asExpected = asExpected && got.AsExpected
 		if o.json {
@@ -108,35 +106,46 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	return nil
 }
 
-// receiver finds where to send and how to sign: from the flags, or as the running
-// dev has left it.
-func (o sendOptions) receiver(ctx context.Context, s *stdio) (*verify.Verifier, string, error) {
-	if o.url == "" {
-		if o.scheme.named() {
-			return nil, "", usagef("--url URL", "send: to which URL?")
-		}
+// receiver finds where to send and how to sign: from the flags, from the
+// configuration, or as the running dev has left it.
+func (o sendOptions) receiver(ctx context.Context, s *stdio) (*verify.Verifier, target, error) {
+	if o.url == "" && !o.scheme.named() {
 		dev, err := readDevState()
 		if err != nil {
-			return nil, "", err
+			return nil, target{}, err
 		}
 		v, err := dev.verifier()
 		if err != nil {
-			return nil, "", fail(exitConfig, fmt.Errorf("send: %w", err), "")
+			return nil, target{}, fail(exitConfig, fmt.Errorf("send: %w", err), "")
 		}
-		return v, dev.URL, nil
+		return v, target{url: dev.URL}, nil
 	}
-	u, err := url.Parse(o.url)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, "", usagef("--url http://127.0.0.1:8787/in/dev", "send: %q is no http or https URL", o.url)
+	if o.url == "" && o.scheme.source == "" {
+		return nil, target{}, usagef("--url URL", "send: to which URL?")
+	}
+	if o.url != "" {
+		u, err := url.Parse(o.url)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, target{}, usagef("--url http://127.0.0.1:8787/in/dev", "send: %q is no http or https URL", o.url)
+		}
 	}
 	v, err := o.scheme.verifier(ctx, s)
-	return v, o.url, err
+	if err != nil || o.url != "" {
+		return v, target{url: o.url}, err
+	}
+	c, err := readConfig(o.scheme.config)
+	if err != nil {
+		return nil, target{}, err
+	}
+	to, err := c.sourceTarget(o.scheme.source)
+	return v, to, err
 }
 
 // delivery is what is sent, before it is spoiled.
 type delivery struct {
 	v      *verify.Verifier
 	url    string
+	host   string // empty: that of the URL
 	id     string
 	header http.Header // given, beside those that sign
 	body   []byte
@@ -188,6 +197,7 @@ func sampleEvent(id string) ([]byte, error) {
 // exchange is one request and the answer that is expected.
 type exchange struct {
 	url    string
+	host   string
 	header http.Header
 	body   []byte
 	id     string // that it carries; empty: none
@@ -212,7 +222,7 @@ func (d *delivery) sign(o verify.SignOptions) (*exchange, error) {
 	r := verify.Request{Method: http.MethodPost, URL: d.url, Header: header}
 	inHead := wireID(d.v.Scheme, r)
 	r.Body = d.body
-	return &exchange{url: d.url, header: header, body: d.body, id: wireID(d.v.Scheme, r), inHead: inHead, expect: is2xx, wanted: "2xx"}, nil
+	return &exchange{url: d.url, host: d.host, header: header, body: d.body, id: wireID(d.v.Scheme, r), inHead: inHead, expect: is2xx, wanted: "2xx"}, nil
 }
 
 func is2xx(status int) bool { return status >= 200 && status <= 299 }
@@ -255,6 +265,7 @@ func (x *exchange) post(ctx context.Context, client *http.Client) (sent, error) 
 	if len(x.body) > verify.DefaultMaxBody {
 		r.Header.Set("Expect", "100-continue")
 	}
+	r.Host = cmp.Or(x.host, r.Host)
 	start := time.Now()
 	answer, err := client.Do(r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -146,5 +147,50 @@ func TestSendSaysThatAnAnswerWasNotExpected(t *testing.T) {
 		[]string{"send", "--url", server.URL, "--scheme", "zhisou-v1", "--secret-file", "k1=" + secret, "--id", "dlv_1"})
 	if code != exitNo || !strings.HasPrefix(out.String(), "307 Temporary Redirect") || !strings.Contains(out.String(), "expected 2xx") {
 		t.Errorf("exit code %d, %q, %q", code, out.String(), messages.String())
+	}
+}
+
+// It once said to start dev, whatever the reason was.
+func TestSendSaysWhyNobodyAnswered(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(testSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	quiet := log.New(io.Discard, "", 0)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = quiet
+	secure.StartTLS()
+	defer secure.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	for url, want := range map[string]string{
+		secure.URL + "/in": "Try: SSL_CERT_FILE=ca.pem ",
+		"https" + strings.TrimPrefix(plain.URL, "http") + "/in": "Try: --url " + plain.URL + "/in ",
+		"http://127.0.0.1:1/in":                                 "Try: check that the server is up and listens on port 1 of 127.0.0.1:",
+	} {
+		var out, messages bytes.Buffer
+		code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages},
+			[]string{"send", "--url", url, "--scheme", "github", "--secret-file", secret})
+		if code != exitUnreachable || !strings.Contains(messages.String(), want) || strings.Contains(messages.String(), " dev") {
+			t.Errorf("%s: exit code %d, want %q\n%s", url, code, want, messages.String())
+		}
+	}
+}
+
+func TestSendReachesASourceThatDemandsItsHost(t *testing.T) {
+	var host string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { host = r.Host + r.RequestURI }))
+	defer server.Close()
+	s := newSite(t)
+	file := s.config("http://127.0.0.1:1", `listen: {http: "`+server.Listener.Addr().String()+`", admin: "127.0.0.1:0"}`)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("hooklatch.yaml", strings.Replace(string(text), "    path:", "    host: hooks.example.com\n    path:", 1))
+	var out, messages bytes.Buffer
+	code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, []string{"send", "-c", file, "--source", "billing"})
+	if code != 0 || host != "hooks.example.com/in/billing" {
+		t.Errorf("exit code %d, %q was asked for\n%s", code, host, messages.String())
 	}
 }
