@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -89,8 +90,14 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 	for name, values := range added {
 		r.Header[name] = values
 	}
+	if o.output != "headers" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	switch o.output {
 	case "request":
+		if r.URL == "" {
+			r.URL = "http://localhost/"
+		}
 		return writeRequest(s.out, r)
 	case "curl":
 		return writeCurl(s.out, r, o.request.body)
@@ -108,6 +115,8 @@ func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (ht
 	switch {
 	case err == nil:
 		return header, nil
+	case o.Key.Secret.IsZero() && noneActive(v.Keys.Keys(), o.Time):
+		return nil, outsideSpan(v.Keys.Keys(), o.Time)
 	case errors.Is(err, verify.ErrNoSigner):
 		return nil, usagef("", "sign: %s", withoutPackage(err))
 	case v.Scheme.UsesKeyID() && o.Key.ID == "" && slices.ContainsFunc(v.Keys.Keys(), func(k verify.Key) bool { return k.ID == "" }):
@@ -118,6 +127,32 @@ func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (ht
 		return nil, usagef("", "sign: it would be refused: %s", withoutPackage(err))
 	}
 	return nil, usagef("", "sign: %s", withoutPackage(err))
+}
+
+// noneActive says whether no key is valid at that time, now where it is zero.
+func noneActive(keys []verify.Key, at time.Time) bool {
+	if at.IsZero() {
+		at = time.Now()
+	}
+	return !slices.ContainsFunc(keys, func(k verify.Key) bool { return k.Active(at) })
+}
+
+// outsideSpan says of keys that are not valid at that time when they are.
+func outsideSpan(keys []verify.Key, at time.Time) error {
+	if at.IsZero() {
+		at = time.Now()
+	}
+	var spans []string
+	try := "a key that is valid then"
+	for _, k := range keys {
+		if at.Before(k.NotBefore) {
+			spans = append(spans, fmt.Sprintf("key %s is valid from %s", k.ID, k.NotBefore.UTC().Format(time.RFC3339)))
+			try = fmt.Sprintf("another --key-id, or hooklatch sign --timestamp %d   as it will be signed then", k.NotBefore.Unix())
+		} else {
+			spans = append(spans, fmt.Sprintf("key %s was valid until %s", k.ID, k.NotAfter.UTC().Format(time.RFC3339)))
+		}
+	}
+	return usagef(try, "sign: no key is valid at that time: %s", listed(spans))
 }
 
 // newDeliveryID returns an id that sorts by time.
@@ -179,9 +214,6 @@ func writeCurl(w io.Writer, r verify.Request, body string) error {
 		to = "URL"
 	}
 	words := []string{"curl", "-X", shellQuote(r.Method)}
-	if r.Header.Get("Content-Type") == "" {
-		words = append(words, "-H", shellQuote("Content-Type: application/json"))
-	}
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 		for _, value := range r.Header[name] {
 			words = append(words, "-H", shellQuote(name+": "+value))
