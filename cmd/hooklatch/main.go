@@ -17,17 +17,25 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// sameWish is within which a second signal tells nothing new.
+const sameWish = 200 * time.Millisecond
 
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		// The first signal asks for an orderly end, a second one ends it now.
+		// The first signal asks for an orderly end, a second one ends it now, unless it
+		// is the same wish: timeout and some shells signal a process and its group.
 		<-signals
+		first := time.Now()
 		cancel()
-		<-signals
+		for time.Since(first) < sameWish {
+			<-signals
+		}
 		os.Exit(exitInterrupted)
 	}()
 	os.Exit(run(ctx, &stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:]))

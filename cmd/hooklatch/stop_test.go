@@ -176,8 +176,22 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 	sv.signal(syscall.SIGTERM)
 	sv.line(`"msg":"stopping"`)
+	<-time.After(sameWish) // from here on it is another wish
 	sv.signal(syscall.SIGINT)
 	if code := sv.wait(); code != exitInterrupted {
 		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+}
+
+// timeout signals a process and then its group, which once ended it at once.
+func TestTwoSignalsOfOneWishStopInOrder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config("http://127.0.0.1:1", "stop: {lame_duck: 500ms}")
+	sv := startServe(t, s, inboxtest.URL(t))
+	sv.signal(syscall.SIGTERM)
+	sv.signal(syscall.SIGINT)
+	if code := sv.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
 	}
 }
