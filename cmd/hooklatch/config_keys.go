@@ -23,14 +23,26 @@ type loader struct {
 	c        *config
 	problems []problem
 	warnings []problem
-	try      string // what helps, where that is known
+	try      string   // what helps, where that is known
+	exports  []string // and the variables to set
 	// users remembers who has a secret, by its hash: tenant and key.
 	users map[[32]byte][2]string
 }
 
 // found is the error of a configuration whose secrets cannot be used.
 func (l *loader) found() error {
+	if l.try == "" && len(l.exports) > 0 {
+		l.try = "export " + strings.Join(l.exports, " ")
+	}
 	return fail(exitConfig, &configProblems{l.c.file, sorted(l.problems)}, l.try)
+}
+
+// unset says how to set the variable of a reference that could not be read.
+func (l *loader) unset(r secretRef, value string) {
+	export := r.Env + "=" + value
+	if r.Env != "" && !slices.Contains(l.exports, export) {
+		l.exports = append(l.exports, export)
+	}
 }
 
 func (l *loader) problem(path, format string, args ...any) {
@@ -85,6 +97,7 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 		if k.Secret.File != "" && errors.Is(err, fs.ErrNotExist) {
 			l.try = "hooklatch keygen -o " + shellQuote(l.c.path(k.Secret.File)) + "   unless the sender has made the key"
 		}
+		l.unset(k.Secret, "…")
 		l.problem(at+".secret", "key %s: %v", k.ID, err)
 		return verify.Key{}, false
 	}
@@ -125,6 +138,7 @@ func withoutPackage(err error) string {
 func (l *loader) databaseURL(ctx context.Context) string {
 	text, err := l.c.Database.URL.read(ctx, l.c.dir)
 	if err != nil {
+		l.unset(l.c.Database.URL, "postgres://user:password@host/database")
 		l.problem("database.url", "database.url: %v", err)
 		return ""
 	}

@@ -345,6 +345,34 @@ func TestTheSchemaDescribesEachField(t *testing.T) {
 	}
 }
 
+// README promises that the example has every key.
+func TestTheExampleHasEveryKey(t *testing.T) {
+	text, err := os.ReadFile("../../testdata/config/hooklatch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseConfig("hooklatch.yaml", text, configNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := schemaOfConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, index := regexp.MustCompile(`^(sources|destinations)\.[^.]+`), regexp.MustCompile(`\[\d+\]`)
+	given := map[string]bool{"listen.http": true} // which does not go with the rest
+	for path := range c.at {
+		given[index.ReplaceAllString(names.ReplaceAllString(path, "$1.*"), "[]")] = true
+	}
+	properties(schema, "", func(path string, _ *jsonschema.Schema) {
+		inRecipe := strings.HasPrefix(path, "sources.*.scheme.") && path != "sources.*.scheme.preset"
+		inSecret := strings.Contains(path, ".secret.") || strings.HasPrefix(path, "database.url.") // have no place
+		if !given[path] && !inRecipe && !inSecret {
+			t.Errorf("the example lacks %s", path)
+		}
+	})
+}
+
 // A value that an editor offers must be one that the program knows.
 func TestTheSchemaOffersWhatTheProgramTakes(t *testing.T) {
 	unknown := []string{"is not one of", "not in this version", "unknown", "not supported"}
