@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
@@ -216,5 +219,97 @@ func TestX27_HundredAtOnceOverTwoProcesses(t *testing.T) {
 	}
 	if n := number(t, pool, `SELECT (SELECT count(*) FROM hooklatch.inbox) * 100 + (SELECT count(*) FROM hooklatch.outbox) * 10 + (SELECT count(*) FROM hooklatch.conflict)`); n != 221 {
 		t.Errorf("rows %d, want 2 deliveries, 2 forwards, 1 conflict", n)
+	}
+}
+
+// X43: a worker that is stopped beyond its lease and then goes on. The other's
+// settlement stands; the late one is in the ledger and changes nothing.
+func TestX43_StoppedBeyondItsLease(t *testing.T) {
+	s, received := newSite(t), &app{hold: make(chan struct{})}
+	stalled := received.hold
+	backend := httptest.NewServer(received)
+	t.Cleanup(backend.Close)
+	pool := inboxtest.New(t)
+	_, url := s.run(pool.Config().ConnString(), backend.URL, "--role", "receive")
+	if a := post(t, s, url, "dlv_1", "{}"); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	late, _ := s.run(pool.Config().ConnString(), backend.URL, "--role", "forward")
+	eventually(t, "the first worker has sent it", func() bool { return len(received.requests()) == 1 })
+	late.signal(syscall.SIGSTOP)
+	received.mu.Lock()
+	received.hold = nil // the next request is answered at once
+	received.mu.Unlock()
+	if _, err := pool.Exec(t.Context(), `UPDATE hooklatch.outbox SET lease_until = now()`); err != nil { // in place of waiting for it
+		t.Fatal(err)
+	}
+	s.run(pool.Config().ConnString(), backend.URL, "--role", "forward")
+	settled := func() int {
+		return number(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'accepted' AND attempts = 2 AND lease_token = 2 AND lease_until IS NULL`)
+	}
+	eventually(t, "the second worker has settled it", func() bool { return settled() == 1 })
+	close(stalled)
+	late.signal(syscall.SIGCONT)
+	eventually(t, "the late attempt is in the ledger", func() bool {
+		return number(t, pool, `SELECT count(*) FROM hooklatch.attempt WHERE number = 1 AND late`) == 1
+	})
+	if settled() != 1 {
+		t.Error("the late settlement changed the forward")
+	}
+	late.line(`"lease_lost":true`)
+	if got := received.requests(); len(got) != 2 || got[0].attempt != "1" || got[1].attempt != "2" {
+		t.Errorf("the app got %+v, want attempts 1 and 2", got)
+	}
+}
+
+// P13: secrets are in no output and no table, bodies only where bodies belong.
+func TestP13_SecretsAndBodiesStayWhereTheyBelong(t *testing.T) {
+	s := newSite(t)
+	secret, err := os.ReadFile(filepath.Join(s.dir, "k1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	t.Cleanup(backend.Close)
+	pool := inboxtest.New(t)
+	p, url := s.run(pool.Config().ConnString(), backend.URL)
+	const canary = "canary-of-the-body"
+	first := s.request(url, "dlv_1", canary+"-1")
+	signature := first.Header.Get("X-Webhook-Signature")
+	if a := do(t, http.DefaultClient, first); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	post(t, s, url, "dlv_1", canary+"-2") // a conflict
+	spoiled := s.request(url, "dlv_2", canary+"-3")
+	spoiled.Header.Set("X-Webhook-Signature", strings.Repeat("0", 64))
+	do(t, http.DefaultClient, spoiled)
+	p.line(`"msg":"attempt"`)
+	metrics := get(t, "http://"+p.entry(`"msg":"ready"`)["admin"].(string)+"/metrics")
+	for what, text := range map[string]string{"log": p.output(), "metrics": metrics.body} {
+		for name, canary := range map[string]string{"secret": string(secret), "body": canary, "signature": signature} {
+			if strings.Contains(text, canary) {
+				t.Errorf("the %s shows a %s", what, name)
+			}
+		}
+	}
+
+	rows, err := pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'hooklatch'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 8 {
+		t.Fatalf("%d tables, %v", len(tables), err)
+	}
+	holds := func(table, text string) bool {
+		return number(t, pool, fmt.Sprintf(`SELECT count(*) FROM hooklatch.%s t WHERE t::text LIKE '%%%s%%' OR t::text LIKE '%%%x%%'`, table, text, text)) > 0
+	}
+	for _, table := range tables {
+		if holds(table, string(secret)) {
+			t.Errorf("table %s holds the secret", table)
+		}
+		if where := table == "payload" || table == "conflict"; holds(table, canary) != where {
+			t.Errorf("table %s holds a body: %v, want %v", table, !where, where)
+		}
 	}
 }
