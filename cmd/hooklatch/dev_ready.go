@@ -99,7 +99,7 @@ func programName() string {
 			}
 		}
 	}
-	return os.Args[0]
+	return shellQuote(os.Args[0])
 }
 
 // goodFor says how long a signature is taken.

@@ -164,7 +164,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 
 // next is the command that goes on behind the cursor.
 func (o listOptions) next(cursor string) string {
-	words := []string{"hooklatch", "events", "list"}
+	words := []string{programName(), "events", "list"}
 	add := func(flag, value string) {
 		if value != "" {
 			words = append(words, flag, shellQuote(value))

@@ -167,9 +167,10 @@ func (d shownDelivery) print(w io.Writer, terminal bool) error {
 	for _, c := range d.Conflicts {
 		line("conflict", "%d bytes, body hash %s, key %s, seen %d × until %s", c.BodySize, c.BodyHash, orDash(c.KeyID), c.Seen, c.LastSeenAt.Format(time.RFC3339))
 	}
-	next := "hooklatch trace " + shellQuote(d.DeliveryID)
+	me := programName()
+	next := me + " trace " + shellQuote(d.DeliveryID)
 	if !d.Pruned {
-		next += "   |   hooklatch events body " + shellQuote(d.DeliveryID) + " --pretty"
+		next += "   |   " + me + " events body " + shellQuote(d.DeliveryID) + " --pretty"
 	}
 	_, err := fmt.Fprintf(w, "  %-12s %s\n", "next", cell(next, terminal))
 	return err

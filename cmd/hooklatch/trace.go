@@ -254,8 +254,9 @@ func (t traced) print(w io.Writer, terminal bool, now time.Time) error {
 	if len(d.Forwards) == 0 {
 		row("now", "–", "no destination takes events of this type: nothing is forwarded", "")
 	}
+	events := programName() + " events "
 	_, err := fmt.Fprintf(w, "  %-*s  %s\n", len(format), "next",
-		cell("hooklatch events show "+shellQuote(d.DeliveryID)+"   |   hooklatch events body "+shellQuote(d.DeliveryID)+" --pretty", terminal))
+		cell(events+"show "+shellQuote(d.DeliveryID)+"   |   "+events+"body "+shellQuote(d.DeliveryID)+" --pretty", terminal))
 	return err
 }
 
