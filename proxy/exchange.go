@@ -211,6 +211,7 @@ func (r *Result) note(err error) {
 	if errors.As(err, &refused) {
 		r.Reason = string(refused.Reason)
 		r.Field, r.Scheme, r.KeyID = refused.Field, refused.Scheme, refused.KeyID
+		r.DeliveryID = refused.DeliveryID
 		r.Distance = refused.Distance
 	}
 }

@@ -302,3 +302,17 @@ func TestBodyThatIsShorterThanItSays(t *testing.T) {
 		t.Errorf("status %d, %s, %d stored", w.Code, w.Body, len(in.deliveries()))
 	}
 }
+
+// A refusal can be looked for by what the sender calls the delivery; an id that
+// breaks its grammar stays out of the log.
+func TestRefusalKeepsItsDeliveryID(t *testing.T) {
+	t.Parallel()
+	g := start(t, setup{inbox: &recorder{}})
+	g.send(signed("dlv_1", body1).set("X-Webhook-Signature", strings.Repeat("0", 64))).wants(t, 401, "signature_invalid")
+	g.send(signed("dlv.2", body1)).wants(t, 400, "delivery_id_invalid")
+	for n, want := range []string{"dlv_1", ""} {
+		if got := g.result(n).DeliveryID; got != want {
+			t.Errorf("request %d: delivery id %q, want %q", n, got, want)
+		}
+	}
+}

@@ -40,6 +40,7 @@ type Result struct {
 	Field   string // the header at fault, as the scheme names it
 	Err     error  // a fault of ours, with its cause
 
+	// DeliveryID of a refused request is what it said, where that passed its grammar.
 	DeliveryID, EventID, EventType string
 	// Scheme is as configured, and so is KeyID, but for the reason key_unknown: then
 	// it is what the request said, where that is short and printable.

@@ -113,6 +113,9 @@ type Error struct {
 	// what the request said, where that is short and printable.
 	KeyID string
 	Field string // the header or token at fault, such as "X-Webhook-Timestamp"
+	// DeliveryID and Timestamp are what the request said, where that was read before
+	// the refusal and passed its grammar. Nobody has signed them.
+	DeliveryID, Timestamp string
 	// Distance is the timestamp minus now, set when the timestamp was read.
 	Distance time.Duration
 	// MACValid is true when the signature agrees, but its key is outside its span.

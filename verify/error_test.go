@@ -1,6 +1,12 @@
 package verify
 
-import "testing"
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
 
 // What a sender is told gives away nothing about keys, and a status fits its code.
 func TestCodeAndStatusOfEachReason(t *testing.T) {
@@ -39,5 +45,36 @@ func TestCodeAndStatusOfEachReason(t *testing.T) {
 	}
 	if len(want) != len(Reasons())+2 {
 		t.Errorf("%d reasons in the table, %d in the list", len(want)-2, len(Reasons()))
+	}
+}
+
+// A refused request can be found by its id, once that has passed its grammar.
+func TestRefusalNamesTheDelivery(t *testing.T) {
+	scheme, _ := Preset("zhisou-v1")
+	key, err := NewKey("k1", []byte(strings.Repeat("k", 32)), scheme.SecretSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &Verifier{Scheme: scheme, Keys: keys, Now: func() time.Time { return time.Unix(1700000000, 0) }}
+	for defect, c := range map[string]struct {
+		id, timestamp         string
+		wantID, wantTimestamp string
+	}{
+		"wrong MAC":           {"dlv_1", "1700000000", "dlv_1", "1700000000"},
+		"out of the window":   {"dlv_1", "1600000000", "dlv_1", "1600000000"},
+		"malformed timestamp": {"dlv_1", "1e9", "dlv_1", ""},
+		"malformed id":        {"dlv.1", "1700000000", "", ""},
+	} {
+		r := Request{Header: http.Header{"X-Webhook-Key-Id": {"k1"}, "X-Webhook-Timestamp": {c.timestamp},
+			"X-Webhook-Delivery-Id": {c.id}, "X-Webhook-Signature": {strings.Repeat("0", 64)}}}
+		_, err := v.Verify(r)
+		var refused *Error
+		if !errors.As(err, &refused) || refused.DeliveryID != c.wantID || refused.Timestamp != c.wantTimestamp {
+			t.Errorf("%s: %+v, want id %q, timestamp %q", defect, refused, c.wantID, c.wantTimestamp)
+		}
 	}
 }

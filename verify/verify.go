@@ -83,6 +83,7 @@ type check struct {
 func (c *check) fail(reason Reason, field string) *Error {
 	return &Error{
 		Reason: reason, Scheme: c.p.recipe.Name, Field: field, Distance: c.envelope.Distance,
+		DeliveryID: c.envelope.DeliveryID, Timestamp: c.envelope.Timestamp,
 	}
 }
 

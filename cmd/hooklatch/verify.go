@@ -109,7 +109,8 @@ func judge(v *verify.Verifier, r verify.Request) (verdict, error) {
 	}
 	result.Code, result.Reason = refusal.Reason.Code(), string(refusal.Reason)
 	result.KeyID, result.field = refusal.KeyID, refusal.Field
-	if refusal.Distance != 0 {
+	result.DeliveryID, result.Timestamp = refusal.DeliveryID, refusal.Timestamp
+	if refusal.Timestamp != "" {
 		result.Distance = seconds(refusal.Distance)
 	}
 	return result, nil
@@ -143,7 +144,10 @@ func (r verdict) print(w io.Writer, terminal bool) error {
 	line("key id", key)
 	if r.DeliveryID != "" {
 		covered := "not covered by the signature"
-		if r.IDSigned {
+		switch {
+		case !r.Valid:
+			covered = "not verified"
+		case r.IDSigned:
 			covered = "signed"
 		}
 		line("delivery id", r.DeliveryID+"   "+covered)
