@@ -3,11 +3,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
@@ -34,22 +36,26 @@ func TestP11_ThousandLargeBodiesAtOnceStayWithinBounds(t *testing.T) {
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	var mu sync.Mutex
-	said := map[int]int{}
+	said, cut := map[int]int{}, 0
 	var wg sync.WaitGroup
 	for _, r := range requests {
 		wg.Go(func() {
 			a, err := try(client, r)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
+			switch {
+			case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+				cut++ // refused, and closed before this client had written its body
+				return
+			case err != nil:
 				t.Error(err)
 			}
 			said[a.status]++
 		})
 	}
 	wg.Wait()
-	if said[202] == 0 || said[503] == 0 || said[202]+said[503] != len(requests) {
-		t.Errorf("answers %v, want some 202, some 503 and nothing else", said)
+	if said[202] == 0 || said[503] == 0 || said[202]+said[503]+cut != len(requests) || cut > len(requests)/10 {
+		t.Errorf("answers %v, %d cut, want some 202, some 503 and hardly anything else", said, cut)
 	}
 	var peak int // kB
 	for line := range strings.Lines(status(p.cmd.Process.Pid)) {
