@@ -33,10 +33,11 @@ func main() {
 		<-signals
 		first := time.Now()
 		cancel()
-		for time.Since(first) < sameWish {
-			<-signals
+		for range signals {
+			if time.Since(first) >= sameWish {
+				os.Exit(exitInterrupted)
+			}
 		}
-		os.Exit(exitInterrupted)
 	}()
 	os.Exit(run(ctx, &stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:]))
 }
