@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -63,7 +64,7 @@ func (l *load) sign(n int) ([][]byte, error) {
 }
 
 // run keeps the connections busy for the given time and sums up.
-func (l *load) run(addr string, connections int, heads [][]byte, d time.Duration) (sample, error) {
+func (l *load) run(ctx context.Context, addr string, connections int, heads [][]byte, d time.Duration) (sample, error) {
 	var next atomic.Int64
 	var mu sync.Mutex
 	var latencies []time.Duration
@@ -74,7 +75,7 @@ func (l *load) run(addr string, connections int, heads [][]byte, d time.Duration
 	var wg sync.WaitGroup
 	for range connections {
 		wg.Go(func() {
-			mine, seen, err := l.drive(addr, heads, &next, end)
+			mine, seen, err := l.drive(ctx, addr, heads, &next, end)
 			mu.Lock()
 			defer mu.Unlock()
 			latencies = append(latencies, mine...)
@@ -86,6 +87,9 @@ func (l *load) run(addr string, connections int, heads [][]byte, d time.Duration
 	}
 	wg.Wait()
 	took := time.Since(start)
+	if ctx.Err() != nil {
+		return sample{}, ctx.Err()
+	}
 	if failed != nil {
 		return sample{}, failed
 	}
@@ -98,12 +102,13 @@ func (l *load) run(addr string, connections int, heads [][]byte, d time.Duration
 }
 
 // drive is one connection.
-func (l *load) drive(addr string, heads [][]byte, next *atomic.Int64, end time.Time) ([]time.Duration, map[int]int, error) {
+func (l *load) drive(ctx context.Context, addr string, heads [][]byte, next *atomic.Int64, end time.Time) ([]time.Duration, map[int]int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	r := bufio.NewReaderSize(conn, 4096)
 	var buf []byte
 	latencies, statuses := make([]time.Duration, 0, 1<<14), map[int]int{}

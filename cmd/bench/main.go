@@ -28,12 +28,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hooklatch/hooklatch/inbox/devdb"
 	"github.com/hooklatch/hooklatch/migrations"
 	"github.com/hooklatch/hooklatch/verify"
 )
+
+// maxBody is what the server's configuration takes.
+const maxBody = 1 << 20
 
 type options struct {
 	connections []int
@@ -46,26 +50,50 @@ type options struct {
 func main() {
 	var o options
 	var connections string
-	flag.StringVar(&connections, "connections", "1,8,64,256", "numbers of connections, by commas")
+	flag.StringVar(&connections, "connections", "1,8,64,256", "numbers of connections, by commas, 256 at most")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each contender at each number of connections")
-	flag.DurationVar(&o.round, "round", 4*time.Second, "length of a round, whole seconds")
-	flag.IntVar(&o.bodySize, "body", 1536, "size of the JSON body in bytes")
+	flag.DurationVar(&o.round, "round", 4*time.Second, "length of a round, whole seconds up to 30")
+	flag.IntVar(&o.bodySize, "body", 1536, "size of the JSON body in bytes, 64 to 1048576")
 	flag.StringVar(&o.out, "o", "", "also write the results to this file, as JSON")
 	flag.Parse()
-	for c := range strings.SplitSeq(connections, ",") {
-		n, err := strconv.Atoi(c)
-		if err != nil || n < 1 {
-			fmt.Fprintf(os.Stderr, "bench: -connections %q: numbers by commas, as in 1,8,64\n", connections)
-			os.Exit(2)
-		}
-		o.connections = append(o.connections, n)
+	if err := o.check(connections, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	err := run(ctx, o)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "bench: interrupted")
+		os.Exit(130)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// check refuses what the contenders cannot run: serve takes 256 requests at once,
+// pgbench knows whole seconds, and each round is signed ahead in memory.
+func (o *options) check(connections string, rest []string) error {
+	for c := range strings.SplitSeq(connections, ",") {
+		n, err := strconv.Atoi(c)
+		if err != nil || n < 1 || n > 256 {
+			return fmt.Errorf("-connections %q: numbers from 1 to 256 by commas, as in 1,8,64", connections)
+		}
+		o.connections = append(o.connections, n)
+	}
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("argument %q is one too many: all are flags", rest[0])
+	case o.rounds < 1:
+		return fmt.Errorf("-rounds %d: at least 1", o.rounds)
+	case o.round < time.Second || o.round > 30*time.Second || o.round%time.Second != 0:
+		return fmt.Errorf("-round %v: whole seconds from 1s to 30s", o.round)
+	case o.bodySize < 64 || o.bodySize > maxBody:
+		return fmt.Errorf("-body %d: 64 to %d bytes", o.bodySize, maxBody)
+	}
+	return nil
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -157,7 +185,7 @@ func prepare(ctx context.Context, o options, dir, url, pgbenchBinary string, pos
 			return nil, closeAll, err
 		}
 		servers = append(servers, s)
-		contenders = append(contenders, contender{v.name, func(_ context.Context, n int) (sample, error) { return l.round(s, n, o.round) }})
+		contenders = append(contenders, contender{v.name, func(ctx context.Context, n int) (sample, error) { return l.round(ctx, s, n, o.round) }})
 	}
 	head, err := l.sign(1)
 	if err != nil {
@@ -192,18 +220,18 @@ func newLoad(secret string, size int) (*load, error) {
 	rand.Read(noise)
 	body := `{"id":"evt_1","type":"invoice.paid","data":"` + hex.EncodeToString(noise)
 	body = body[:max(size-len(`"}`), len(`{"id":"evt_1","type":"invoice.paid","data":"`))] + `"}`
-	return &load{signer: &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: 1 << 20}, path: "/in/bench", body: []byte(body)}, nil
+	return &load{signer: &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: maxBody}, path: "/in/bench", body: []byte(body)}, nil
 }
 
 // round signs ahead what the round could need at most, and runs it.
-func (l *load) round(s *server, connections int, d time.Duration) (sample, error) {
+func (l *load) round(ctx context.Context, s *server, connections int, d time.Duration) (sample, error) {
 	const fastest = 80_000 // requests per second, more than any server here answers
 	heads, err := l.sign(int(fastest * d.Seconds()))
 	if err != nil {
 		return sample{}, err
 	}
 	before := cpuNow(s.cmd.Process.Pid, l.postmaster)
-	result, err := l.run(s.addr, connections, heads, d)
+	result, err := l.run(ctx, s.addr, connections, heads, d)
 	if err != nil {
 		return sample{}, fmt.Errorf("%w\n%s", err, s.log)
 	}

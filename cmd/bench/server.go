@@ -25,6 +25,7 @@ const configText = `version: 1
 listen: {http: "%s", admin: "%s"}
 tls: {mode: off}
 database: {url: {env: BENCH_DATABASE_URL}, migrate: auto}
+stop: {lame_duck: 0s}
 log: {level: warn}
 sources:
   bench:
@@ -102,13 +103,14 @@ func (s *server) untilReady(ctx context.Context, admin string) error {
 }
 
 func (s *server) stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
+	err := s.cmd.Process.Signal(syscall.SIGTERM) // Ctrl-C may have ended it already
+	if waitErr := s.cmd.Wait(); waitErr != nil {
+		return fmt.Errorf("stop the server: %w\n%s", waitErr, s.log)
 	}
-	// A second signal skips the lame-duck wait, which a benchmark has no use for.
-	s.cmd.Process.Signal(syscall.SIGINT)
-	s.cmd.Wait()
-	return nil
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }
 
 // freePorts finds two ports that nobody listens on.
