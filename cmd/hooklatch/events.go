@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,11 +127,7 @@ func (o listOptions) failed(err error) error {
 
 // read checks what was typed.
 func (o *listOptions) read(now time.Time) (err error) {
-	known := false
-	for _, name := range stateNames() {
-		known = known || string(o.filter.State) == name
-	}
-	if !known && o.filter.State != "" {
+	if o.filter.State != "" && !slices.Contains(stateNames(), string(o.filter.State)) {
 		return usagef("--state retry_wait", "events list: unknown state %q: %s are known", o.filter.State, strings.Join(stateNames(), ", "))
 	}
 	if o.filter.Unrouted && (o.filter.State != "" || o.filter.Destination != "") {
@@ -278,24 +274,25 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// maxFits bounds how many deliveries are looked at for one id.
+// maxFits bounds how many deliveries are listed for one id.
 const maxFits = 100
 
 // findOne finds the delivery that an id means. Several are listed, exit code 2.
 func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source string) (inbox.Delivery, error) {
-	fits, err := collect(store.Find(ctx, inbox.Filter{ID: id, Limit: maxFits}))
-	if err != nil {
-		return inbox.Delivery{}, err
-	}
-	var chosen []inbox.Delivery
-	var byDeliveryID []inbox.Delivery
-	for _, d := range fits {
+	var chosen, byDeliveryID []inbox.Delivery
+	for d, err := range store.Find(ctx, inbox.Filter{ID: id}) {
+		if err != nil {
+			return inbox.Delivery{}, err
+		}
 		if source != "" && d.Source != source {
 			continue
 		}
 		chosen = append(chosen, d)
 		if d.DeliveryID == id {
 			byDeliveryID = append(byDeliveryID, d)
+		}
+		if len(chosen) == maxFits {
+			break
 		}
 	}
 	if len(byDeliveryID) == 1 {
@@ -317,13 +314,3 @@ func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source strin
 
 // errNoSuch: the inbox has no delivery of that id.
 var errNoSuch = errors.New("not in the inbox")
-
-func collect(found iter.Seq2[inbox.Delivery, error]) (all []inbox.Delivery, err error) {
-	for d, err := range found {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, nil
-}
