@@ -145,39 +145,3 @@ func newSecret(format string) string {
 	}
 	return hex.EncodeToString(key[:])
 }
-
-// presetScheme finds a built-in scheme by its name. try is for a name that is like
-// none of them.
-func presetScheme(name, try string) (verify.Scheme, error) {
-	scheme, ok := verify.Preset(name)
-	if ok {
-		return scheme, nil
-	}
-	if near := nearest(name, verify.Presets()); near != "" {
-		return verify.Scheme{}, usagef("--scheme "+near, "no scheme is called %q", name)
-	}
-	return verify.Scheme{}, usagef(try, "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
-}
-
-// configured says which names there are.
-func configured(names []string) string {
-	if len(names) == 1 {
-		return names[0] + " is configured"
-	}
-	return listed(names) + " are configured"
-}
-
-// listed joins names for a sentence, the first 12 of them.
-func listed(names []string) string {
-	text := ""
-	for i, n := range names {
-		if i == 12 {
-			return text + fmt.Sprintf(" and %d more", len(names)-i)
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += n
-	}
-	return text
-}

@@ -84,3 +84,26 @@ func counted(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// configured says which names there are.
+func configured(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is configured"
+	}
+	return listed(names) + " are configured"
+}
+
+// listed joins names for a sentence, the first 12 of them.
+func listed(names []string) string {
+	text := ""
+	for i, n := range names {
+		if i == 12 {
+			return text + fmt.Sprintf(" and %d more", len(names)-i)
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += n
+	}
+	return text
+}

@@ -152,6 +152,19 @@ func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, er
 	return verify.Scheme{}, fail(exitConfig, fmt.Errorf("recipe %s: %s", o.recipe, withoutPackage(err)), "")
 }
 
+// presetScheme finds a built-in scheme by its name. try is for a name that is like
+// none of them.
+func presetScheme(name, try string) (verify.Scheme, error) {
+	scheme, ok := verify.Preset(name)
+	if ok {
+		return scheme, nil
+	}
+	if near := nearest(name, verify.Presets()); near != "" {
+		return verify.Scheme{}, usagef("--scheme "+near, "no scheme is called %q", name)
+	}
+	return verify.Scheme{}, usagef(try, "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
+}
+
 // parseRecipeFile reads a recipe as JSON or YAML.
 func parseRecipeFile(text []byte) (verify.Recipe, error) {
 	if !json.Valid(text) {

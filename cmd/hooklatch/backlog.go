@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hooklatch/hooklatch/inbox"
+)
+
+// openStates are the states whose forwards are counted: the others only grow.
+var openStates = []inbox.State{inbox.Pending, inbox.RetryWait, inbox.Held, inbox.Blocked}
+
+const (
+	statsPatience = 2 * time.Second
+	statsAge      = 5 * time.Second
+)
+
+// backlog is the collector of what waits in the database. However often it is
+// asked, it looks every few seconds. While it cannot look, it says nothing.
+type backlog struct {
+	stats func(context.Context) ([]inbox.DestinationStats, error)
+	log   *slog.Logger
+
+	forwards, oldest, paused *prometheus.Desc
+
+	mu   sync.Mutex
+	at   time.Time
+	last []inbox.DestinationStats
+}
+
+func newBacklog(l *slog.Logger, stats func(context.Context) ([]inbox.DestinationStats, error)) *backlog {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("hooklatch_"+name, help, labels, nil)
+	}
+	return &backlog{
+		stats: stats, log: l,
+		forwards: desc("forwards", "Forwards in an open state.", "destination", "state"),
+		oldest:   desc("oldest_due_age_seconds", "How long the oldest due forward has waited, never tried or to be tried again.", "destination", "kind"),
+		paused:   desc("destination_paused", "1 while the destination is paused.", "destination"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
+	ch <- b.forwards
+	ch <- b.oldest
+	ch <- b.paused
+}
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for _, d := range b.look() {
+		for _, state := range openStates {
+			gauge(b.forwards, float64(d.Open[state]), d.Destination, string(state))
+		}
+		gauge(b.oldest, d.OldestNew.Seconds(), d.Destination, "new")
+		gauge(b.oldest, d.OldestRetry.Seconds(), d.Destination, "retry")
+		paused := 0.0
+		if d.Paused {
+			paused = 1
+		}
+		gauge(b.paused, paused, d.Destination)
+	}
+}
+
+func (b *backlog) look() []inbox.DestinationStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.at) < statsAge {
+		return b.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
+	defer cancel()
+	last, err := b.stats(ctx)
+	if err != nil {
+		b.log.Warn("metrics of the backlog are missing", "error", err)
+	}
+	// A failure counts as a look, so that scrapes do not queue up behind it.
+	b.at, b.last = time.Now(), last
+	return last
+}
