@@ -163,7 +163,7 @@ func TestIDInTheBodyOfAScheme(t *testing.T) {
 	}
 }
 
-// CASES D7: each of these is flagged, and the delivery goes on without a revision.
+// D7: each of these is flagged, and the delivery goes on without a revision.
 func TestD7_RevisionInTheBodyIsANumber(t *testing.T) {
 	in := &recorder{}
 	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{withMetadata(t)}}})
