@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/hooklatch/hooklatch/inbox/devdb"
@@ -15,7 +14,12 @@ import (
 func (d *devRun) database(ctx context.Context) (stop func(), err error) {
 	begun := time.Now()
 	stop = func() {}
-	if d.url = os.Getenv("DATABASE_URL"); d.url != "" && d.o.keep == "" {
+	if d.o.keep == "" {
+		if d.url, err = environmentDatabase(); err != nil {
+			return nil, err
+		}
+	}
+	if d.url != "" {
 		if err := refuseOthersData(ctx, d.url); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/hooklatch/hooklatch/inbox"
@@ -34,8 +35,8 @@ func (w whichDatabase) url(ctx context.Context) (url, pooler string, err error) 
 	if w.config != "" {
 		return configuredDatabase(ctx, w.config)
 	}
-	if url := os.Getenv("DATABASE_URL"); url != "" {
-		return url, "none", nil
+	if url, err := environmentDatabase(); url != "" || err != nil {
+		return url, "none", err
 	}
 	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
 		if os.Getenv(name) != "" {
@@ -49,6 +50,20 @@ func (w whichDatabase) url(ctx context.Context) (url, pooler string, err error) 
 		return dev.Database, "none", nil
 	}
 	return "", "", fail(exitUnreachable, errNoDev, programName()+" dev   in another terminal, or -c FILE, or set DATABASE_URL")
+}
+
+// environmentDatabase is DATABASE_URL; empty: it is not set. What is no URL is not
+// shown: pgx masks a password only where it can tell that it is one.
+func environmentDatabase() (url string, err error) {
+	url = os.Getenv("DATABASE_URL")
+	if url == "" {
+		return "", nil
+	}
+	if _, err := pgxpool.ParseConfig(url); err != nil {
+		return "", fail(exitConfig, errors.New("DATABASE_URL holds no connection URL"),
+			"DATABASE_URL=postgres://user:password@host/database, what is special in the password written as %XX")
+	}
+	return url, nil
 }
 
 // configuredDatabase reads the URL alone: to look at deliveries takes no signing key.
