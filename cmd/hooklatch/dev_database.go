@@ -36,7 +36,11 @@ func (d *devRun) database(ctx context.Context) (stop func(), err error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, fail(exitUnreachable, err, "")
+			try := ""
+			if d.o.keep != "" {
+				try = "--keep DIR, a folder that is empty, new, or was kept before"
+			}
+			return nil, fail(exitUnreachable, err, try)
 		}
 		stop = func() {
 			if err := server.Stop(); err != nil {

@@ -208,7 +208,8 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 	}
 	key, err := verify.NewKey(id, text, scheme.SecretSpec())
 	if err != nil {
-		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", withoutPackage(err), file), "")
+		what := strings.TrimPrefix(withoutPackage(err), `key "": `) // it has no id
+		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", what, file), "")
 	}
 	return key, nil
 }

@@ -89,7 +89,7 @@ func (w whichDatabase) withStore(ctx context.Context, do func(*inbox.Store) erro
 	}
 	store, pool, err := openStore(ctx, url, pooler, "command", adminConnections, inbox.Config{})
 	if err != nil {
-		return fail(exitConfig, fmt.Errorf("database: %w", err), "")
+		return fail(exitConfig, fmt.Errorf("database: %w", err), "check PGHOST, PGPORT and the other PG variables, or set DATABASE_URL")
 	}
 	defer pool.Close()
 	return storeFailure(ctx, url, do(store))
