@@ -200,9 +200,8 @@ func (d *devRun) serve(ctx context.Context, server *server, ls listeners, v *ver
 		}
 	}
 	cancel()
-	if runErr := <-ended; err == nil {
-		err = runErr
-	}
+	// A server that has ended is why the start-up delivery failed.
+	err = errors.Join(<-ended, err)
 	if err == nil {
 		d.events.summary(d.data)
 	}
@@ -284,6 +283,8 @@ func (d *devRun) config(ls listeners, destination, to string) *config {
 
 var errOthersData = errors.New("it holds deliveries of other sources than dev")
 
+const hasInboxSQL = `SELECT to_regclass('hooklatch.inbox') IS NOT NULL`
+
 // refuseOthersData keeps dev away from a database that is in use.
 func refuseOthersData(ctx context.Context, url string) error {
 	store, pool, err := openStore(ctx, url, "none", "dev", adminConnections, inbox.Config{})
@@ -292,7 +293,7 @@ func refuseOthersData(ctx context.Context, url string) error {
 	}
 	defer pool.Close()
 	var exists bool
-	if err := pool.QueryRow(ctx, `SELECT to_regclass('hooklatch.inbox') IS NOT NULL`).Scan(&exists); err != nil {
+	if err := pool.QueryRow(ctx, hasInboxSQL).Scan(&exists); err != nil {
 		return unreachable(ctx, url, err)
 	}
 	if !exists {
