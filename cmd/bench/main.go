@@ -128,20 +128,11 @@ func run(ctx context.Context, o options) (err error) {
 	fmt.Printf("%s, bodies of %d bytes, %d rounds of %v, median fsync %v\n\n", pg.Binaries(), o.bodySize, o.rounds, o.round, sync.Round(time.Microsecond))
 	report := report{Body: o.bodySize, SyncNS: sync, Rounds: o.rounds, RoundNS: o.round}
 	for _, n := range o.connections {
-		results := make([]series, len(contenders))
-		for round := range o.rounds {
-			for i, c := range contenders {
-				s, err := c.run(ctx, n)
-				if err != nil {
-					return fmt.Errorf("%s at %d connections: %w", c.name, n, err)
-				}
-				results[i].Name = c.name
-				results[i].Samples = append(results[i].Samples, s)
-				fmt.Printf("  %3d connections, round %d  %-9s %8.0f/s  p50 %v  p99 %v\n", n, round+1, c.name, s.PerSecond,
-					s.P50.Round(10*time.Microsecond), s.P99.Round(10*time.Microsecond))
-			}
+		l, err := measure(ctx, contenders, n, o.rounds)
+		if err != nil {
+			return err
 		}
-		report.Levels = append(report.Levels, level{Connections: n, Series: results})
+		report.Levels = append(report.Levels, l)
 	}
 	report.print(os.Stdout)
 	return report.write(o.out)
@@ -151,6 +142,29 @@ func run(ctx context.Context, o options) (err error) {
 type contender struct {
 	name string
 	run  func(ctx context.Context, connections int) (sample, error)
+}
+
+// measure lets the contenders take turns. The first turn warms up and does not
+// count.
+func measure(ctx context.Context, contenders []contender, connections, rounds int) (level, error) {
+	l := level{Connections: connections, Series: make([]series, len(contenders))}
+	for round := range rounds + 1 {
+		for i, c := range contenders {
+			s, err := c.run(ctx, connections)
+			if err != nil {
+				return l, fmt.Errorf("%s at %d connections: %w", c.name, connections, err)
+			}
+			name := "warm-up"
+			if round > 0 {
+				name = fmt.Sprintf("round %d", round)
+				l.Series[i].Samples = append(l.Series[i].Samples, s)
+			}
+			l.Series[i].Name = c.name
+			fmt.Printf("  %3d connections, %s  %-9s %8.0f/s  p50 %v  p99 %v\n", connections, name, c.name, s.PerSecond,
+				s.P50.Round(10*time.Microsecond), s.P99.Round(10*time.Microsecond))
+		}
+	}
+	return l, nil
 }
 
 // prepare starts the servers and gives each contender its way to run a round.
