@@ -31,7 +31,7 @@ var (
 // untouched, the new bytes are kept as evidence.
 type ConflictError struct {
 	Tenant, Source, DeliveryID string
-	// First: this body was not seen before under this id; the time for an alarm.
+	// First: no conflict was seen before under this id. One alarm an id is enough.
 	First bool
 	// Unrecorded is why the evidence could not be kept; nil when it was, or when
 	// there was enough of it. The verdict holds either way.

@@ -57,7 +57,7 @@ type Result struct {
 	Duration time.Duration // from the end of the request's header to the answer
 
 	Duplicate     bool
-	FirstConflict bool // these bytes are new under this id: the time for an alarm
+	FirstConflict bool // no conflict was seen before under this id: the time for an alarm
 	// Disconnected: the sender had closed its side before the answer. What it sent
 	// whole was stored all the same.
 	Disconnected bool
