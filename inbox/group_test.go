@@ -137,6 +137,32 @@ func TestGroupMemberLeavesAfterItsWait(t *testing.T) {
 
 // A panic reaches the caller who ran the batch. The others must not read their
 // untouched members as "all is well".
+// Once another's batch has taken it, neither its patience nor its ctx lets a member go:
+// it may be committed.
+func TestGroupMemberStaysInTheBatchThatTookIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1, 10, 1000)
+		var wg sync.WaitGroup
+		var errs sync.Map
+		ctx, cancel := context.WithCancel(t.Context())
+		g.submitAll(t.Context(), &wg, &errs, 1, 1, 2)
+		g.submitAll(ctx, &wg, &errs, 1, 3)
+		g.release <- nil // now 2 leads, and 3 is in its batch
+		synctest.Wait()
+		cancel()
+		<-time.After(2 * time.Second) // fake time
+		synctest.Wait()
+		if err, left := errs.Load(3); left {
+			t.Errorf("left with %v", err)
+		}
+		g.release <- nil
+		wg.Wait()
+		if err, _ := errs.Load(3); err != nil {
+			t.Errorf("decided with %v", err)
+		}
+	})
+}
+
 func TestGroupSurvivesAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1, 10, 1000)
