@@ -25,7 +25,7 @@ func (r Recipe) Compile() (Scheme, error) {
 		{"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
-		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack},
+		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"algo", b.codeOnly},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil {
@@ -64,6 +64,26 @@ func (b *builder) algo() error {
 		return fmt.Errorf("unknown value %q", b.r.Algo)
 	}
 	b.p.algo = a
+	return nil
+}
+
+// codeOnly refuses the fields that only code:NAME reads.
+func (b *builder) codeOnly() error {
+	r := b.r
+	if strings.HasPrefix(r.Algo, "code:") {
+		return nil
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"tolerance_s", r.ToleranceS != 0}, {"header", r.Header != ""}, {"label", r.Label != ""}, {"sig_alg", r.SigAlg != ""},
+		{"min_signature_version", r.MinSignatureVersion != 0}, {"required_components", len(r.RequiredComponents) > 0},
+	} {
+		if f.set {
+			return fmt.Errorf("%s does not go with %s", f.name, r.Algo)
+		}
+	}
 	return nil
 }
 

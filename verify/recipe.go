@@ -14,9 +14,12 @@ import (
 // same names; a zero field has the default that its comment names.
 type Recipe struct {
 	Name string `json:"name,omitempty"`
+	// Reference says where the recipe comes from: SDK, docs, third party, unverified.
+	Reference string `json:"reference,omitempty"`
 	// Algo is hmac-sha1, hmac-sha256, hmac-sha512; hash-sha1 or hash-sha256, a
 	// plain hash with the secret inside the template; ed25519, ecdsa-p256-sha256,
-	// rsa-pkcs1-sha256, rsa-pkcs1-sha1; token; or basic.
+	// rsa-pkcs1-sha256, rsa-pkcs1-sha1; token; basic; or code:NAME for what a recipe
+	// cannot say.
 	Algo       string     `json:"algo,omitempty"`
 	SecretSpec SecretSpec `json:"secret_spec,omitzero"`
 	// KeyID selects the key. Without it all active keys are tried.
@@ -39,6 +42,15 @@ type Recipe struct {
 	// ConflictIgnore are pointers to counters that change between retries.
 	ConflictIgnore []string `json:"conflict_ignore,omitempty"`
 	Ack            *Ack     `json:"ack,omitempty"`
+
+	// The rest is for code:NAME only.
+
+	ToleranceS          Seconds  `json:"tolerance_s,omitzero"`            // window in seconds
+	Header              string   `json:"header,omitempty"`                // hook0: the header of the signature
+	MinSignatureVersion int      `json:"min_signature_version,omitempty"` // sns: 1 or 2
+	Label               string   `json:"label,omitempty"`                 // rfc9421: which signature
+	SigAlg              string   `json:"sig_alg,omitempty"`               // rfc9421: its algorithm
+	RequiredComponents  []string `json:"required_components,omitempty"`   // rfc9421: what must be signed
 }
 
 // From names one place in a request, or several of which the first present
@@ -182,6 +194,7 @@ func (r Recipe) clone() Recipe {
 	c.Require = slices.Clone(r.Require)
 	c.Params = slices.Clone(r.Params)
 	c.ConflictIgnore = slices.Clone(r.ConflictIgnore)
+	c.RequiredComponents = slices.Clone(r.RequiredComponents)
 	if c.Ack = clonePointer(r.Ack); c.Ack != nil {
 		c.Ack.SuccessBody = clonePointer(r.Ack.SuccessBody)
 	}
@@ -243,11 +256,8 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 	return target.Recipe, nil
 }
 
-// later are fields of recipes that need code; they are refused by name.
-var later = []string{
-	"handshake", "header", "label", "sig_alg", "required_components",
-	"min_signature_version", "tolerance_s",
-}
+// later are fields of recipes that are refused by name.
+var later = []string{"handshake"}
 
 // strictNames refuses what encoding/json lets through: names that stand twice, or
 // in another case, and a second value behind the first.

@@ -23,13 +23,14 @@ type recipeConfig struct {
 }
 
 // laterRecipe are fields of recipes that are not in this version.
-var laterRecipe = []string{"handshake", "header", "label", "sig_alg", "required_components", "min_signature_version", "tolerance_s"}
+var laterRecipe = []string{"handshake"}
 
 // recipeTexts are the fields of a recipe; package verify has the same and more in
 // the comments of its types.
 func recipeTexts() []fieldText {
 	return []fieldText{
 		{"name", "name of the scheme, for messages", nil},
+		{"reference", "where the recipe comes from: SDK, docs, third party, unverified", nil},
 		{"algo", "how the signature is made; token is a shared secret that is sent itself, hash-… a plain hash with {secret} in the template", []string{
 			"hmac-sha1", "hmac-sha256", "hmac-sha512", "hash-sha1", "hash-sha256", "ed25519", "ecdsa-p256-sha256",
 			"rsa-pkcs1-sha256", "rsa-pkcs1-sha1", "token", "basic"}},
@@ -77,6 +78,12 @@ func recipeTexts() []fieldText {
 		{"ack.refusal_status", "400, 401 or 403; defaults to 401", nil},
 		{"ack.conflict_status", "4xx, never 410; defaults to 409", nil},
 		{"ack.on_conflict", "what happens to another body under a delivery id that is taken", []string{"reject", "accept_first"}},
+		{"tolerance_s", "of code:NAME: window in seconds, both ways", nil},
+		{"header", "of code:hook0: the header of the signature", nil},
+		{"min_signature_version", "of code:sns: 1 or 2", nil},
+		{"label", "of code:rfc9421: which signature of several", nil},
+		{"sig_alg", "of code:rfc9421: the algorithm of the signature", nil},
+		{"required_components", "of code:rfc9421: what must be signed", nil},
 	}
 }
 
