@@ -25,14 +25,11 @@ func (r Recipe) Compile() (Scheme, error) {
 		{"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
-		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"algo", b.codeOnly},
+		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"", b.codeOnly},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil {
-			if r.Name != "" {
-				return Scheme{}, fmt.Errorf("verify: recipe %s: %s: %w", r.Name, s.field, err)
-			}
-			return Scheme{}, fmt.Errorf("verify: recipe: %s: %w", s.field, err)
+			return Scheme{}, recipeError(r.Name, s.field, err)
 		}
 	}
 	p.ready = true
@@ -81,7 +78,7 @@ func (b *builder) codeOnly() error {
 		{"min_signature_version", r.MinSignatureVersion != 0}, {"required_components", len(r.RequiredComponents) > 0},
 	} {
 		if f.set {
-			return fmt.Errorf("%s does not go with %s", f.name, r.Algo)
+			return wrongf(f.name, "does not go with %s", r.Algo)
 		}
 	}
 	return nil
@@ -94,16 +91,16 @@ func (b *builder) secretSpec() error {
 	case "":
 	case "utf8":
 		if len(s.StripPrefix) > 0 {
-			return errors.New("strip_prefix does not go with utf8, which takes the whole text")
+			return wrongf("strip_prefix", "does not go with utf8, which takes the whole text")
 		}
 	case "base64", "hex", "whsec":
 	case "pem", "spki-der-base64":
 	case "raw-hex", "raw-base64":
 		if f != familyEd25519 {
-			return fmt.Errorf("encoding %s is for ed25519", s.Encoding)
+			return wrongf("encoding", "%s is for ed25519", s.Encoding)
 		}
 	default:
-		return fmt.Errorf("unknown encoding %q", s.Encoding)
+		return wrongf("encoding", "unknown value %q", s.Encoding)
 	}
 	public := false
 	switch cmp.Or(s.Encoding, defaultEncoding(f)) {
@@ -111,17 +108,17 @@ func (b *builder) secretSpec() error {
 		public = true
 	}
 	if public == f.shared() {
-		return fmt.Errorf("encoding %s does not go with %s", s.Encoding, b.r.Algo)
+		return wrongf("encoding", "%s does not go with %s", s.Encoding, b.r.Algo)
 	}
 	if f == familyBasic && s.Encoding != "" && s.Encoding != "utf8" {
-		return errors.New("a secret for basic is the text user:password")
+		return wrongf("encoding", "a secret for basic is the text user:password")
 	}
 	if s.MinLen < 0 || s.MinLen > maxSecret || s.MinLen > 0 && public {
-		return fmt.Errorf("min_len %d is out of place", s.MinLen)
+		return wrongf("min_len", "%d is out of place", s.MinLen)
 	}
-	for _, prefix := range s.StripPrefix {
+	for i, prefix := range s.StripPrefix {
 		if prefix == "" {
-			return errors.New("strip_prefix has an empty entry")
+			return wrongf(fmt.Sprintf("strip_prefix[%d]", i), "is empty")
 		}
 	}
 	return nil
@@ -313,24 +310,24 @@ func (b *builder) timestamp() error {
 	}
 	from, err := b.place(r.From, true, placeHeader, placeSig, placeJSON, placeForm, placeQuery)
 	if err != nil {
-		return err
+		return in("from", err)
 	}
 	format, ok := timeFormats[cmp.Or(r.Format, "unix-s")]
 	if !ok {
-		return fmt.Errorf("unknown format %q", r.Format)
+		return wrongf("format", "unknown value %q", r.Format)
 	}
 	if !b.covered(&from) {
-		return fmt.Errorf("%s is not signed, so a window over it protects nothing", from)
+		return wrongf("from", "%s is not signed, so a window over it protects nothing", from)
 	}
 	spec := &timestampSpec{from: from, format: format, pastOnly: r.PastOnly}
 	switch {
 	case r.ToleranceS == NoWindow && r.PastOnly:
-		return errors.New("past_only needs a window")
+		return wrongf("past_only", "needs a window")
 	case r.ToleranceS == NoWindow:
 	case r.ToleranceS == 0:
 		spec.window = defaultTolerance
 	case r.ToleranceS < 0 || r.ToleranceS > 1<<32:
-		return fmt.Errorf("tolerance_s %d is out of range", r.ToleranceS)
+		return wrongf("tolerance_s", "%d is out of range", r.ToleranceS)
 	default:
 		spec.window = time.Duration(r.ToleranceS) * time.Second
 	}

@@ -22,10 +22,10 @@ func (b *builder) signature() error {
 	}
 	spec.prefix, spec.prefixOptional = r.Prefix, r.PrefixOptional
 	if r.PrefixOptional && r.Prefix == "" {
-		return errors.New("prefix_optional without prefix")
+		return wrongf("prefix_optional", "without prefix")
 	}
 	if spec.listSep != 0 && strings.IndexByte(r.Prefix, spec.listSep) >= 0 {
-		return errors.New("prefix holds list_sep")
+		return wrongf("prefix", "holds list_sep")
 	}
 	return b.signatureEncoding()
 }
@@ -35,7 +35,7 @@ func (b *builder) signaturePlaces() error {
 	names := r.Names
 	if r.Name != "" {
 		if len(names) > 0 {
-			return errors.New("name and names exclude each other")
+			return wrongf("names", "name and names exclude each other")
 		}
 		names = []string{r.Name}
 	}
@@ -43,10 +43,10 @@ func (b *builder) signaturePlaces() error {
 		names = []string{"Authorization"}
 	}
 	if len(names) == 0 {
-		return errors.New("name is missing")
+		return wrongf("name", "is missing")
 	}
 	if b.p.algo.family == familyBasic && r.In != "" && r.In != "header" {
-		return errors.New("basic stands in a header")
+		return wrongf("in", "basic stands in a header")
 	}
 	kind := r.In
 	switch kind {
@@ -54,25 +54,29 @@ func (b *builder) signaturePlaces() error {
 		kind = "header"
 	case "json", "form", "query":
 		if len(r.Names) > 0 {
-			return errors.New("names is for headers")
+			return wrongf("names", "is for headers")
 		}
 		if r.MultiValue {
-			return errors.New("multi_value is for headers")
+			return wrongf("multi_value", "is for headers")
 		}
 	default:
-		return fmt.Errorf("unknown value in: %q", r.In)
+		return wrongf("in", "unknown value %q", r.In)
 	}
 	spec.in = map[string]placeKind{
 		"header": placeHeader, "json": placeJSON, "form": placeForm, "query": placeQuery,
 	}[kind]
-	for _, name := range names {
+	for i, name := range names {
+		field := "name"
+		if len(r.Names) > 0 {
+			field = fmt.Sprintf("names[%d]", i)
+		}
 		p, err := parsePlace(kind + ":" + name)
 		if err != nil {
-			return err
+			return in(field, err)
 		}
 		if p.kind == placeHeader {
 			if p.slot, err = b.slot(name, false); err != nil {
-				return err
+				return in(field, err)
 			}
 			h := &b.p.headers[p.slot]
 			h.multi, h.list = r.MultiValue, r.ListSep == ","
@@ -89,24 +93,24 @@ func (b *builder) signatureList() error {
 	case ",", ";", " ":
 		spec.listSep = r.ListSep[0]
 	default:
-		return fmt.Errorf("unknown list_sep %q", r.ListSep)
+		return wrongf("list_sep", "unknown value %q", r.ListSep)
 	}
 	switch r.KVSep {
 	case "":
 	case "=", ",":
 		spec.kvSep = r.KVSep[0]
 	default:
-		return fmt.Errorf("unknown kv_sep %q", r.KVSep)
+		return wrongf("kv_sep", "unknown value %q", r.KVSep)
 	}
 	if (spec.kvSep != 0) != (len(r.Tags) > 0) {
-		return errors.New("kv_sep and tags go together")
+		return wrongf("tags", "kv_sep and tags go together")
 	}
 	if spec.kvSep != 0 && spec.kvSep == spec.listSep {
-		return errors.New("kv_sep and list_sep are the same")
+		return wrongf("kv_sep", "is list_sep too")
 	}
 	for i, tag := range r.Tags {
 		if !plainTag(tag) || slices.Contains(r.Tags[:i], tag) {
-			return fmt.Errorf("tag %q is not 1 to 32 letters, digits, _ or -, or stands twice", tag)
+			return wrongf(fmt.Sprintf("tags[%d]", i), "%q is not 1 to 32 letters, digits, _ or -, or stands twice", tag)
 		}
 	}
 	spec.tags = slices.Clone(r.Tags)
@@ -114,7 +118,7 @@ func (b *builder) signatureList() error {
 	if r.Trim != nil {
 		spec.trim = *r.Trim
 		if *r.Trim && (spec.listSep == 0 || spec.listSep == ' ') {
-			return errors.New("trim needs a list that is not split by blanks")
+			return wrongf("trim", "needs a list that is not split by blanks")
 		}
 	}
 	if f := b.p.algo.family; (f == familyToken || f == familyBasic) && (spec.listSep != 0 || spec.kvSep != 0) {
@@ -139,18 +143,18 @@ func plainTag(s string) bool {
 func (b *builder) signatureEncoding() error {
 	r, spec := &b.r.Signature, &b.p.signature
 	if r.HexCase != "" && r.HexCase != "lower" && r.HexCase != "any" {
-		return fmt.Errorf("unknown hex_case %q", r.HexCase)
+		return wrongf("hex_case", "unknown value %q", r.HexCase)
 	}
 	switch b.p.algo.family {
 	case familyToken:
 		if r.Encoding != "" && r.Encoding != "raw" || r.HexCase != "" {
-			return errors.New("a token is compared as it is: encoding raw")
+			return wrongf("encoding", "a token is compared as it is: raw")
 		}
 		spec.encoding = encRaw
 		return nil
 	case familyBasic:
 		if r.Encoding != "" && r.Encoding != "base64" || r.HexCase != "" || r.Prefix != "" {
-			return errors.New("basic has a fixed spelling")
+			return errors.New("basic has a fixed spelling: no encoding, hex_case or prefix")
 		}
 		spec.encoding, spec.prefix = encBase64, "Basic "
 		return nil
@@ -167,12 +171,12 @@ func (b *builder) signatureEncoding() error {
 	case "base64url-nopad":
 		spec.encoding = encBase64URL
 	case "raw":
-		return errors.New("encoding raw is for tokens")
+		return wrongf("encoding", "raw is for tokens")
 	default:
-		return fmt.Errorf("unknown encoding %q", r.Encoding)
+		return wrongf("encoding", "unknown value %q", r.Encoding)
 	}
 	if r.HexCase != "" {
-		return errors.New("hex_case goes with hex")
+		return wrongf("hex_case", "goes with hex")
 	}
 	return nil
 }
@@ -183,13 +187,13 @@ func (b *builder) id() error {
 		return nil
 	}
 	if len(r.From) == 0 {
-		return errors.New("from is missing")
+		return wrongf("from", "is missing")
 	}
 	spec := &idSpec{}
 	if r.Pattern != "" {
 		var err error
 		if spec.pattern, err = compilePattern(r.Pattern); err != nil {
-			return fmt.Errorf("pattern: %w", err)
+			return in("pattern", err)
 		}
 	}
 	spec.signed = true
@@ -205,7 +209,7 @@ func (b *builder) id() error {
 	if len(r.From) == 1 && strings.Contains(r.From[0], "{") {
 		parts, err := parseTemplate(r.From[0])
 		if err != nil {
-			return err
+			return in("from", err)
 		}
 		for i := range parts {
 			switch parts[i].kind {
@@ -213,30 +217,38 @@ func (b *builder) id() error {
 				continue
 			case partPlace:
 			default:
-				return fmt.Errorf("{%s} cannot be part of an id", parts[i].text)
+				return wrongf("from", "{%s} cannot be part of an id", parts[i].text)
 			}
 			if parts[i].place, err = add(parts[i].place, true); err != nil {
-				return err
+				return in("from", err)
 			}
 		}
 		spec.template = parts
 	} else {
-		for _, from := range r.From {
+		for i, from := range r.From {
 			p, err := parsePlace(from)
 			if err != nil {
-				return err
+				return in(fromField(r.From, i), err)
 			}
 			if p, err = add(p, len(r.From) == 1); err != nil {
-				return err
+				return in(fromField(r.From, i), err)
 			}
 			spec.from = append(spec.from, p)
 		}
 	}
 	if r.Signed && !spec.signed {
-		return errors.New("signed is true, but the template does not cover the id")
+		return wrongf("signed", "is true, but the template does not cover the id")
 	}
 	b.p.id = spec
 	return nil
+}
+
+// fromField is the path of one of several places.
+func fromField(from Sources, i int) string {
+	if len(from) == 1 {
+		return "from"
+	}
+	return fmt.Sprintf("from[%d]", i)
 }
 
 func (b *builder) keyID() error {
@@ -244,12 +256,12 @@ func (b *builder) keyID() error {
 		return nil
 	}
 	if len(b.r.KeyID.From) != 1 {
-		return errors.New("from names one place")
+		return wrongf("from", "names one place")
 	}
 	// Nothing in a body may choose the key that the body is checked with.
 	p, err := b.place(b.r.KeyID.From[0], true, placeHeader, placeQuery)
 	b.p.keyID = p
-	return err
+	return in("from", err)
 }
 
 func (b *builder) eventType() error {
@@ -257,12 +269,12 @@ func (b *builder) eventType() error {
 		return nil
 	}
 	if len(b.r.EventType.From) == 0 {
-		return errors.New("from is missing")
+		return wrongf("from", "is missing")
 	}
-	for _, from := range b.r.EventType.From {
+	for i, from := range b.r.EventType.From {
 		p, err := b.place(from, false, placeHeader, placeJSON, placeForm, placeQuery)
 		if err != nil {
-			return err
+			return in(fromField(b.r.EventType.From, i), err)
 		}
 		b.late(&p)
 		b.p.eventType = append(b.p.eventType, p)
@@ -279,16 +291,17 @@ func (b *builder) late(p *place) {
 }
 
 func (b *builder) require() error {
-	for _, r := range b.r.Require {
+	for i, r := range b.r.Require {
+		at := fmt.Sprintf("[%d].", i)
 		if r.Equals == "" {
-			return fmt.Errorf("header %s must equal something", r.Header)
+			return wrongf(at+"equals", "header %s must equal something", r.Header)
 		}
 		slot, err := b.slot(r.Header, false)
 		if err != nil {
-			return err
+			return in(at+"header", err)
 		}
 		if slices.ContainsFunc(b.p.require, func(q requirement) bool { return q.slot == slot }) {
-			return fmt.Errorf("header %s stands twice", r.Header)
+			return wrongf(at+"header", "%s stands twice", r.Header)
 		}
 		b.p.require = append(b.p.require, requirement{slot, r.Equals})
 	}
@@ -298,22 +311,22 @@ func (b *builder) require() error {
 func (b *builder) params() error {
 	for i, name := range b.r.Params {
 		if !plainTag(name) || slices.Contains(b.r.Params[:i], name) {
-			return fmt.Errorf("%q is no name, or stands twice", name)
+			return wrongf(fmt.Sprintf("[%d]", i), "%q is no name, or stands twice", name)
 		}
 		if !slices.ContainsFunc(b.p.parts, func(p part) bool { return p.kind == partParam && p.text == name }) {
-			return fmt.Errorf("%s is not used", name)
+			return wrongf(fmt.Sprintf("[%d]", i), "%s is not used", name)
 		}
 	}
 	return nil
 }
 
 func (b *builder) conflictIgnore() error {
-	for _, s := range b.r.ConflictIgnore {
+	for i, s := range b.r.ConflictIgnore {
 		if !strings.HasPrefix(s, "/") {
-			return fmt.Errorf("%q is no JSON pointer", s)
+			return wrongf(fmt.Sprintf("[%d]", i), "%q is no JSON pointer", s)
 		}
 		if _, err := parsePath(s); err != nil {
-			return err
+			return in(fmt.Sprintf("[%d]", i), err)
 		}
 	}
 	return nil
@@ -325,19 +338,19 @@ func (b *builder) ack() error {
 		return nil
 	}
 	if s := a.SuccessStatus; s != 0 && (s < 200 || s > 299) {
-		return fmt.Errorf("success_status %d is not 200 to 299", s)
+		return wrongf("success_status", "%d is not 200 to 299", s)
 	}
 	if a.SuccessStatus == 204 && (a.SuccessBody != nil || a.SuccessType != "") {
-		return errors.New("success_status 204 has no body")
+		return wrongf("success_status", "204 has no body")
 	}
 	if s := a.RefusalStatus; s != 0 && s != 400 && s != 401 && s != 403 {
-		return fmt.Errorf("refusal_status %d is not 400, 401 or 403", s)
+		return wrongf("refusal_status", "%d is not 400, 401 or 403", s)
 	}
 	if s := a.ConflictStatus; s != 0 && (s < 400 || s > 499 || s == 410) {
-		return fmt.Errorf("conflict_status %d is not another 4xx than 410", s)
+		return wrongf("conflict_status", "%d is not another 4xx than 410", s)
 	}
 	if c := a.OnConflict; c != "" && c != "reject" && c != "accept_first" {
-		return fmt.Errorf("unknown on_conflict %q", c)
+		return wrongf("on_conflict", "unknown value %q", c)
 	}
 	return nil
 }

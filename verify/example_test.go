@@ -164,7 +164,7 @@ func ExampleParseRecipe() {
 	fmt.Println(err)
 	// Output:
 	// acme [Acme-Signature] true true <nil>
-	// verify: parse recipe: json: unknown field "tamplate"
+	// verify: recipe: json: unknown field "tamplate"
 }
 
 // A preset with single fields replaced.

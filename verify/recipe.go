@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -146,7 +147,7 @@ func (s *Sources) UnmarshalJSON(text []byte) error {
 	}
 	var list []string
 	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
-		return errors.New("a source is a text or a list of texts")
+		return &json.UnmarshalTypeError{Value: string(text), Type: reflect.TypeFor[Sources]()}
 	}
 	*s = list
 	return nil
@@ -168,7 +169,7 @@ func (s *Seconds) UnmarshalJSON(text []byte) error {
 	}
 	var n int64
 	if err := json.Unmarshal(text, &n); err != nil || n <= 0 {
-		return fmt.Errorf("%s is not a positive number of seconds, and not null", text)
+		return &json.UnmarshalTypeError{Value: string(text), Type: reflect.TypeFor[Seconds]()}
 	}
 	*s = Seconds(n)
 	return nil
@@ -219,20 +220,17 @@ func ParseRecipe(jsonText []byte) (Recipe, error) {
 }
 
 func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error) {
-	fault := func(err error) (Recipe, error) {
-		return Recipe{}, fmt.Errorf("verify: parse recipe: %w", err)
-	}
 	if len(text) > maxRecipe {
-		return fault(fmt.Errorf("longer than %d bytes", maxRecipe))
+		return Recipe{}, &RecipeError{Err: fmt.Errorf("longer than %d bytes", maxRecipe)}
 	}
 	if err := strictNames(text); err != nil {
-		return fault(err)
+		return Recipe{}, recipeError("", "", err)
 	}
 	var base struct {
 		Preset *string `json:"preset"`
 	}
 	if err := json.Unmarshal(text, &base); err != nil {
-		return fault(err)
+		return Recipe{}, wrongType(err)
 	}
 	var target struct {
 		Preset *string `json:"preset"`
@@ -240,18 +238,18 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 	}
 	if base.Preset != nil {
 		if preset == nil {
-			return fault(errors.New("preset in a preset"))
+			return Recipe{}, &RecipeError{Field: "preset", Err: errors.New("preset in a preset")}
 		}
 		s, ok := preset(*base.Preset)
 		if !ok {
-			return fault(fmt.Errorf("unknown preset %q", *base.Preset))
+			return Recipe{}, &RecipeError{Field: "preset", Err: fmt.Errorf("no scheme is called %q", *base.Preset)}
 		}
 		target.Recipe = s.Recipe()
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&target); err != nil {
-		return fault(err)
+		return Recipe{}, wrongType(err)
 	}
 	return target.Recipe, nil
 }
@@ -295,7 +293,8 @@ func strictValue(d *json.Decoder, depth int) error {
 		return errors.New("nests too deep")
 	}
 	var seen []string
-	for d.More() {
+	for n := 0; d.More(); n++ {
+		field := fmt.Sprintf("[%d]", n)
 		if open == '{' {
 			token, err := d.Token()
 			if err != nil {
@@ -304,16 +303,17 @@ func strictValue(d *json.Decoder, depth int) error {
 			name := token.(string)
 			switch {
 			case slices.Contains(seen, name):
-				return fmt.Errorf("field %q stands twice", name)
+				return wrongf(name, "stands twice")
 			case strings.ContainsFunc(name, foldable):
-				return fmt.Errorf("unknown field %q", name)
+				return wrongf(name, "unknown field")
 			case depth == 0 && slices.Contains(later, name):
-				return fmt.Errorf("field %q is not supported", name)
+				return wrongf(name, "is not supported")
 			}
 			seen = append(seen, name)
+			field = name
 		}
 		if err := strictValue(d, depth+1); err != nil {
-			return err
+			return in(field, err)
 		}
 	}
 	_, err = d.Token()

@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
 // config is the configuration file. It is strict: what is not named here is an
@@ -193,7 +191,7 @@ func readConfig(file string) (*config, error) {
 func parseConfig(file string, text []byte, now time.Time) (*config, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // as some editors begin a file
 	c := &config{file: file, dir: filepath.Dir(file), text: text}
-	d := &decoder{at: positions{}, anchors: map[string]ast.Node{}}
+	d := newDecoder()
 	d.document(text, c)
 	c.at = d.at
 	c.fill()

@@ -38,7 +38,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	ch.forward(at, s)
 	scheme, err := s.compile()
 	if err != nil {
-		ch.scheme(at+".scheme", s, err)
+		ch.scheme(at, s, err)
 		return
 	}
 	ch.fit(at, s, scheme)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -23,19 +22,7 @@ func (s *schemeConfig) decodeNode(d *decoder, n ast.Node, path string) {
 		d.problem(n, path, "a list of schemes is not in this version")
 		return
 	case *ast.MappingNode, *ast.MappingValueNode:
-		before := len(d.problems)
-		if d.recipe(n, reflect.TypeFor[recipeConfig](), path); len(d.problems) > before {
-			return
-		}
-		var value any
-		err := yaml.NodeToValue(n, &value)
-		if err == nil {
-			s.recipe, err = json.Marshal(value)
-		}
-		if err != nil {
-			p := syntaxProblem(err)
-			d.problem(n, path, "%s", p.Message)
-		}
+		s.recipe = d.readRecipe(n, path)
 		return
 	}
 	s.name, _ = d.text(n, path)

@@ -54,12 +54,28 @@ func beginOf(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
+func newDecoder() *decoder {
+	return &decoder{at: positions{}, anchors: map[string]ast.Node{}}
+}
+
 // document decodes the only document of text into c.
 func (d *decoder) document(text []byte, c *config) {
+	if n := d.root(text, "configuration"); n != nil {
+		d.decode(n, reflect.ValueOf(c).Elem(), "")
+	}
+	if d.bare {
+		for i := range d.problems {
+			d.problems[i].hide = true
+		}
+	}
+}
+
+// root is the only document of text, nil where there is none or another beside it.
+func (d *decoder) root(text []byte, holds string) ast.Node {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		d.problems = append(d.problems, syntaxProblem(err))
-		return
+		return nil
 	}
 	var docs []*ast.DocumentNode
 	for _, doc := range file.Docs {
@@ -70,16 +86,12 @@ func (d *decoder) document(text []byte, c *config) {
 	switch len(docs) {
 	case 0:
 		d.problems = append(d.problems, problem{Message: "the file is empty"})
+		return nil
 	case 1:
-		d.decode(docs[0].Body, reflect.ValueOf(c).Elem(), "")
-	default:
-		d.problem(docs[1].Body, "", "a second document: one file holds one configuration")
+		return docs[0].Body
 	}
-	if d.bare {
-		for i := range d.problems {
-			d.problems[i].hide = true
-		}
-	}
+	d.problem(docs[1].Body, "", "a second document: one file holds one %s", holds)
+	return nil
 }
 
 func syntaxProblem(err error) problem {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -142,14 +140,11 @@ func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, er
 	if err != nil {
 		return verify.Scheme{}, err
 	}
-	recipe, err := parseRecipeFile(text)
-	if err == nil {
-		var scheme verify.Scheme
-		if scheme, err = recipe.Compile(); err == nil {
-			return scheme, nil
-		}
+	file := o.recipe
+	if file == "-" {
+		file = "stdin"
 	}
-	return verify.Scheme{}, fail(exitConfig, fmt.Errorf("recipe %s: %s", o.recipe, withoutPackage(err)), "")
+	return parseRecipe(file, text)
 }
 
 // presetScheme finds a built-in scheme by its name. try is for a name that is like
@@ -163,21 +158,6 @@ func presetScheme(name, try string) (verify.Scheme, error) {
 		return verify.Scheme{}, usagef("--scheme "+near, "no scheme is called %q", name)
 	}
 	return verify.Scheme{}, usagef(try, "no scheme is called %q: %s are built in", name, listed(verify.Presets()))
-}
-
-// parseRecipeFile reads a recipe as JSON or YAML.
-func parseRecipeFile(text []byte) (verify.Recipe, error) {
-	if !json.Valid(text) {
-		var value any
-		if err := yaml.Unmarshal(text, &value); err != nil {
-			return verify.Recipe{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
-		}
-		var err error
-		if text, err = json.Marshal(value); err != nil {
-			return verify.Recipe{}, err
-		}
-	}
-	return verify.ParseRecipe(text)
 }
 
 func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme verify.Scheme) (verify.Key, error) {
