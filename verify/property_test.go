@@ -68,8 +68,15 @@ func drawSigned(t *rapid.T, schemes []Scheme) signedRequest {
 		case p.kind == partFormSorted:
 			r.Body = []byte("a=" + rapid.StringMatching(`[a-z0-9]{1,20}`).Draw(t, "form"))
 		case p.kind == partPlace && p.place.kind == placeHeader && (s.p.timestamp == nil || s.p.timestamp.from.slot != p.place.slot) &&
-			(s.p.id == nil || s.p.id.from[0].slot != p.place.slot):
+			(s.p.id == nil || s.p.id.template != nil || s.p.id.from[0].slot != p.place.slot):
 			r.Header[p.place.name] = []string{rapid.StringMatching(`[!-~]{1,20}`).Draw(t, "nonce")}
+		}
+	}
+	if s.p.id != nil {
+		for _, p := range s.p.id.template {
+			if p.kind == partPlace {
+				r.Header[p.place.name] = []string{rapid.StringMatching(`[a-z/]{1,20}`).Draw(t, "part of the id")}
+			}
 		}
 	}
 	if s.p.timestamp != nil && s.p.timestamp.stage == stageLate {
