@@ -14,6 +14,7 @@ const module = "github.com/hooklatch/hooklatch"
 // the beginning of their path. Not listed means standard library only.
 var mayImport = map[string][]string{
 	"verify":          {},
+	"verify/interop":  {}, // tests only
 	"migrations":      {"github.com/pressly/goose/v3", "github.com/jackc/pgx/v5"},
 	"inbox":           {"github.com/jackc/pgx/v5", "github.com/google/uuid"},
 	"inbox/devdb":     {},
@@ -24,7 +25,10 @@ var mayImport = map[string][]string{
 }
 
 // testPackages are linked into no program.
-var testPackages = []string{module + "/inbox/inboxtest", "testing", "pgregory.net/rapid", "github.com/stretchr/testify"}
+var testPackages = []string{
+	module + "/inbox/inboxtest", "testing", "pgregory.net/rapid", "github.com/stretchr/testify",
+	"github.com/stripe/stripe-go/v85", "github.com/standard-webhooks/standard-webhooks/libraries/go",
+}
 
 type goPackage struct {
 	ImportPath string
