@@ -22,7 +22,7 @@ func (r Recipe) Compile() (Scheme, error) {
 		run   func() error
 	}{
 		{"name", b.name}, {"algo", b.algo}, {"secret_spec", b.secretSpec},
-		{"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
+		{"", b.codeSpec}, {"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
 		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"", b.codeOnly},
@@ -56,31 +56,11 @@ func (b *builder) algo() error {
 	case b.r.Algo == "":
 		return errors.New("is missing")
 	case strings.HasPrefix(b.r.Algo, "code:"):
-		return fmt.Errorf("%s is not supported", b.r.Algo)
+		return b.codeAlgo()
 	case !ok:
 		return fmt.Errorf("unknown value %q", b.r.Algo)
 	}
 	b.p.algo = a
-	return nil
-}
-
-// codeOnly refuses the fields that only code:NAME reads.
-func (b *builder) codeOnly() error {
-	r := b.r
-	if strings.HasPrefix(r.Algo, "code:") {
-		return nil
-	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"tolerance_s", r.ToleranceS != 0}, {"header", r.Header != ""}, {"label", r.Label != ""}, {"sig_alg", r.SigAlg != ""},
-		{"min_signature_version", r.MinSignatureVersion != 0}, {"required_components", len(r.RequiredComponents) > 0},
-	} {
-		if f.set {
-			return wrongf(f.name, "does not go with %s", r.Algo)
-		}
-	}
 	return nil
 }
 
@@ -103,7 +83,7 @@ func (b *builder) secretSpec() error {
 		return wrongf("encoding", "unknown value %q", s.Encoding)
 	}
 	public := false
-	switch cmp.Or(s.Encoding, defaultEncoding(f)) {
+	switch cmp.Or(s.Encoding, b.p.defaultEncoding()) {
 	case "pem", "spki-der-base64", "raw-hex", "raw-base64":
 		public = true
 	}
@@ -215,6 +195,9 @@ func (b *builder) field(tag string) (int, error) {
 }
 
 func (b *builder) template() error {
+	if b.p.code != nil {
+		return nil
+	}
 	f := b.p.algo.family
 	if f == familyToken || f == familyBasic {
 		if b.r.Template != "" {
@@ -275,6 +258,9 @@ func (b *builder) template() error {
 
 // covered says whether the signature covers a value.
 func (b *builder) covered(v *place) bool {
+	if b.p.code != nil && b.p.code.covers != nil && b.p.code.covers(b, v) {
+		return true
+	}
 	for i := range b.p.parts {
 		p := &b.p.parts[i]
 		if p.kind == partPlace && p.place.kind == v.kind {

@@ -8,16 +8,23 @@ import (
 )
 
 func (b *builder) signature() error {
-	r, spec := &b.r.Signature, &b.p.signature
+	if b.p.code != nil {
+		return nil
+	}
+	return b.signatureOf(&b.r.Signature)
+}
+
+func (b *builder) signatureOf(r *SignatureRecipe) error {
+	spec := &b.p.signature
 	spec.least, spec.most = b.p.algo.least, b.p.algo.most
 	spec.candidates = maxCandidates
 	if !b.p.algo.family.shared() {
 		spec.candidates = maxPublicKeySigs
 	}
-	if err := b.signaturePlaces(); err != nil {
+	if err := b.signaturePlaces(r); err != nil {
 		return err
 	}
-	if err := b.signatureList(); err != nil {
+	if err := b.signatureList(r); err != nil {
 		return err
 	}
 	spec.prefix, spec.prefixOptional = r.Prefix, r.PrefixOptional
@@ -27,11 +34,11 @@ func (b *builder) signature() error {
 	if spec.listSep != 0 && strings.IndexByte(r.Prefix, spec.listSep) >= 0 {
 		return wrongf("prefix", "holds list_sep")
 	}
-	return b.signatureEncoding()
+	return b.signatureEncoding(r)
 }
 
-func (b *builder) signaturePlaces() error {
-	r, spec := &b.r.Signature, &b.p.signature
+func (b *builder) signaturePlaces(r *SignatureRecipe) error {
+	spec := &b.p.signature
 	names := r.Names
 	if r.Name != "" {
 		if len(names) > 0 {
@@ -86,8 +93,8 @@ func (b *builder) signaturePlaces() error {
 	return nil
 }
 
-func (b *builder) signatureList() error {
-	r, spec := &b.r.Signature, &b.p.signature
+func (b *builder) signatureList(r *SignatureRecipe) error {
+	spec := &b.p.signature
 	switch r.ListSep {
 	case "":
 	case ",", ";", " ":
@@ -140,8 +147,8 @@ func plainTag(s string) bool {
 	return true
 }
 
-func (b *builder) signatureEncoding() error {
-	r, spec := &b.r.Signature, &b.p.signature
+func (b *builder) signatureEncoding(r *SignatureRecipe) error {
+	spec := &b.p.signature
 	if r.HexCase != "" && r.HexCase != "lower" && r.HexCase != "any" {
 		return wrongf("hex_case", "unknown value %q", r.HexCase)
 	}
@@ -312,6 +319,9 @@ func (b *builder) params() error {
 	for i, name := range b.r.Params {
 		if !plainTag(name) || slices.Contains(b.r.Params[:i], name) {
 			return wrongf(fmt.Sprintf("[%d]", i), "%q is no name, or stands twice", name)
+		}
+		if b.p.code != nil && slices.Contains(b.p.code.params, name) {
+			continue
 		}
 		if !slices.ContainsFunc(b.p.parts, func(p part) bool { return p.kind == partParam && p.text == name }) {
 			return wrongf(fmt.Sprintf("[%d]", i), "%s is not used", name)

@@ -114,7 +114,7 @@ func FuzzHeaders(f *testing.F) {
 	s, _ := Preset("zhisou-v1")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := Request{Header: headerOf(text)}
-		c := check{v: &Verifier{Scheme: s}, p: s.p, r: &r}
+		c := check{v: &Verifier{Scheme: s}, p: s.p, r: r}
 		err := c.headers()
 		twice := false
 		for i, name := range s.Headers() {

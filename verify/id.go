@@ -114,6 +114,9 @@ func (c *check) readLate(p *place) (string, bool, error) {
 	case placeHeader:
 		v := c.header(p.slot)
 		return v, v != "", nil
+	case placeSig:
+		v := c.fields[p.slot]
+		return v, v != "", nil
 	case placeJSON:
 		if c.late == nil {
 			c.late = make([]jsonTarget, len(c.p.late))
@@ -129,7 +132,7 @@ func (c *check) readLate(p *place) (string, bool, error) {
 		return v.Text, v.Kind != KindAbsent, v.Err
 	}
 	f := fieldPlace{place: *p}
-	return f.read(c.r)
+	return f.read(&c.r)
 }
 
 // eventType is metadata: what is wrong with it refuses nothing.

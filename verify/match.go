@@ -57,7 +57,7 @@ func (c *check) match() *Error {
 	if c.v.Keys.d == nil {
 		return c.fail(ReasonKeyUnknown, "")
 	}
-	if c.p.keyID.kind == placeNone {
+	if c.p.keyID.kind == placeNone || c.p.keyID.kind == placeSig && c.fields[c.p.keyID.slot] == "" {
 		return c.matchAny()
 	}
 	id, err := c.demand(&c.p.keyID)
@@ -139,12 +139,18 @@ func (p *program) usable(k *Key) bool {
 	if !p.algo.family.shared() {
 		return d.public.fits(&p.algo)
 	}
+	if p.code != nil && p.code.usable != nil && !p.code.usable(d.raw) {
+		return false
+	}
 	return len(d.raw) >= max(1, p.recipe.SecretSpec.MinLen)
 }
 
 // try compares all keys with all candidates and returns the first key that fits,
 // or -1. Shared secrets are compared in constant time and without early exit.
 func (c *check) try(l *keyList) int {
+	if c.coded != nil {
+		return c.tryCoded(l)
+	}
 	switch c.p.algo.family {
 	case familyHMAC, familyHash:
 		for i := 0; i < l.n; i++ {

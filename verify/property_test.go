@@ -186,7 +186,7 @@ func signedTextOf(t interface{ Fatal(...any) }, s Scheme, stamp, id string, body
 	}
 	r.Header[s.p.timestamp.from.name] = []string{stamp}
 	r.Header[s.p.id.from[0].name] = []string{id}
-	c.r = &r
+	c.r = r
 	if err := c.headers(); err != nil {
 		t.Fatal(err)
 	}

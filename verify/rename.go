@@ -61,6 +61,7 @@ func (n renamer) recipe(c Recipe) Recipe {
 	if c.EventType != nil {
 		n.sources(c.EventType.From)
 	}
+	c.Header = n.name(c.Header)
 	for i := range c.Require {
 		c.Require[i].Header = n.name(c.Require[i].Header)
 	}

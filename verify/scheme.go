@@ -18,6 +18,8 @@ type program struct {
 	ready       bool
 	recipe      Recipe
 	algo        algorithm
+	code        *coder // nil: the recipe says it all
+	codeSpec    any    // what compile keeps for open
 	headers     []headerName
 	nameLengths uint64 // bit n: a header of n bytes is named
 	longNames   bool
@@ -72,7 +74,7 @@ func (s Scheme) SecretSpec() SecretSpec {
 		return SecretSpec{}
 	}
 	spec := s.p.recipe.clone().SecretSpec
-	spec.Encoding = cmp.Or(spec.Encoding, defaultEncoding(s.p.algo.family))
+	spec.Encoding = cmp.Or(spec.Encoding, s.p.defaultEncoding())
 	spec.MinLen = max(spec.MinLen, 1)
 	return spec
 }
@@ -167,8 +169,11 @@ func Presets() []string {
 	return names
 }
 
-func defaultEncoding(f family) string {
-	if f.shared() {
+func (p *program) defaultEncoding() string {
+	switch {
+	case p.code != nil && p.code.encoding != "":
+		return p.code.encoding
+	case p.algo.family.shared():
 		return "utf8"
 	}
 	return "pem"

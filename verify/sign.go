@@ -41,7 +41,10 @@ func (v *Verifier) Sign(r Request, o SignOptions) (http.Header, error) {
 	}
 	full := r
 	full.Header = join(r.Header, added)
-	c.r = &full
+	c.r = full
+	if c.p.code != nil {
+		return c.signHeaders(v, r, key, o)
+	}
 	value, err := c.makeSignature(key)
 	if err != nil {
 		return nil, fmt.Errorf("verify: sign with %s: %w", c.p.title(), err)
@@ -70,7 +73,8 @@ func (c *check) signingKey(k Key) (*Key, error) {
 	if !c.p.usable(&k) {
 		return nil, fmt.Errorf("key %q: %w", k.ID, ErrKeyUnusable)
 	}
-	if c.p.signature.in != placeHeader || !c.p.algo.family.shared() && k.Secret.data().public.signer == nil {
+	if c.p.code == nil && c.p.signature.in != placeHeader || c.p.code != nil && c.p.code.sign == nil ||
+		!c.p.algo.family.shared() && k.Secret.data().public.signer == nil {
 		return nil, ErrNoSigner
 	}
 	return &k, nil

@@ -38,6 +38,8 @@ type signatureSpec struct {
 	candidates     int // how many are looked at
 }
 
+func (s *signatureSpec) inBody() bool { return s.in == placeJSON || s.in == placeForm }
+
 // signaturePresent says whether a signature outside the body is there at all. A
 // request without one is told so before anything else: it is not malformed, it
 // is unsigned.

@@ -149,4 +149,5 @@ const (
 	stageHeader stage = iota // before the body
 	stageBody                // from the body, but the signature needs it
 	stageLate                // from the body, once the signature is known to be right
+	stageCode                // a scheme in code reads and judges it
 )

@@ -65,7 +65,7 @@ type Envelope struct {
 type check struct {
 	v        *Verifier
 	p        *program
-	r        *Request
+	r        Request
 	now      time.Time
 	envelope Envelope
 
@@ -78,6 +78,8 @@ type check struct {
 	tokens     [maxParts]string // by program.parts
 	sums       [maxActive][maxDigest]byte
 	late       []jsonTarget // by program.late; nil until one is read
+	coded      coded        // the request under a scheme in code
+	covered    uint32       // bit n: the code's signature covers header n
 }
 
 func (c *check) fail(reason Reason, field string) *Error {
@@ -91,7 +93,7 @@ func (c *check) start(v *Verifier, r *Request) *Error {
 	if v.Scheme.p == nil || !v.Scheme.p.ready {
 		return &Error{Reason: ReasonAlgorithmRefused}
 	}
-	c.v, c.p, c.r = v, v.Scheme.p, r
+	c.v, c.p, c.r = v, v.Scheme.p, *r
 	if v.Now != nil {
 		c.now = v.Now()
 	} else {
@@ -135,7 +137,7 @@ func (c *check) beforeBody() *Error {
 	if err := c.headers(); err != nil {
 		return err
 	}
-	inBody := c.p.signature.in == placeJSON || c.p.signature.in == placeForm
+	inBody := c.p.signature.inBody()
 	if !inBody && !c.signaturePresent() {
 		return c.fail(ReasonSignatureMissing, c.p.signature.places[0].String())
 	}
@@ -152,7 +154,11 @@ func (c *check) beforeBody() *Error {
 			return err
 		}
 	}
-	if !inBody {
+	if c.p.code != nil {
+		if err := c.aside(c.p.code.open); err != nil {
+			return err
+		}
+	} else if !inBody {
 		if err := c.signature(); err != nil {
 			return err
 		}
@@ -174,7 +180,27 @@ func (c *check) run() *Error {
 	if len(c.r.Body) > most {
 		return c.fail(ReasonBodyTooLarge, "")
 	}
-	if c.p.signature.in == placeJSON || c.p.signature.in == placeForm {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.match(); err != nil {
+		return err
+	}
+	if c.coded != nil {
+		if err := c.aside(c.coded.claims); err != nil {
+			return err
+		}
+	}
+	return c.afterSignature()
+}
+
+// prepare finds what the signature needs of the body: itself, where it lies there,
+// and what is signed.
+func (c *check) prepare() *Error {
+	if c.coded != nil {
+		return c.aside(c.coded.read)
+	}
+	if c.p.signature.inBody() {
 		if err := c.signature(); err != nil {
 			return err
 		}
@@ -184,13 +210,7 @@ func (c *check) run() *Error {
 			return err
 		}
 	}
-	if err := c.resolve(); err != nil {
-		return err
-	}
-	if err := c.match(); err != nil {
-		return err
-	}
-	return c.afterSignature()
+	return c.resolve()
 }
 
 // afterSignature is step 8: what nobody needed before.
@@ -206,7 +226,7 @@ func (c *check) afterSignature() *Error {
 				return err
 			}
 		} else {
-			c.envelope.IDSigned = c.p.id.signed
+			c.envelope.IDSigned = c.p.id.signed || c.coveredID()
 		}
 	}
 	c.eventType()

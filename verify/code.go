@@ -1,0 +1,201 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// coder is a scheme that a recipe cannot say, named code:NAME. Key id, delivery id,
+// event type, preconditions and answer stay the recipe's.
+type coder struct {
+	// algo is the one of algorithms whose keys the scheme takes; choose finds it
+	// where the recipe has a say.
+	algo   string
+	choose func(*Recipe) (string, error)
+	// encoding of secrets. Defaults to the kind of key's.
+	encoding string
+	// usable refuses shared secrets of the wrong shape. Nil: any will do.
+	usable func(raw []byte) bool
+	// fields are those for code:NAME only that the scheme reads, params the values
+	// of Verifier.Params.
+	fields, params []string
+	// compile sets what a template would: program.signature.in and .places,
+	// headers, bodySigned, needsURL, timestamp, and where the scheme has them,
+	// fields, keyID and id in them.
+	compile func(*builder) error
+	// covers says whether the signature always covers a value, besides those in a
+	// body that is signed whole.
+	covers func(*builder, *place) bool
+	// open sets check.coded, parses what stands in headers, and judges a timestamp
+	// of stageCode.
+	open func(*check) *Error
+	// sign adds to check.r what verifies under key; nil: no sender has the key.
+	// Time and delivery id are in the headers already where those stand in some.
+	sign func(*check, *Key, SignOptions) (Request, error)
+}
+
+// coded is one request under a scheme in code.
+type coded interface {
+	// read finds what is signed, now that the body is here.
+	read(*check) *Error
+	// fits compares all candidates under one key, shared secrets in constant time
+	// and without early exit.
+	fits(*check, *Key) bool
+	// claims judges what is only believed once the signature holds.
+	claims(*check) *Error
+}
+
+// coders is the closed table of code:NAME.
+var coders = map[string]*coder{}
+
+func (b *builder) codeAlgo() error {
+	code := coders[strings.TrimPrefix(b.r.Algo, "code:")]
+	if code == nil {
+		return fmt.Errorf("unknown value %q", b.r.Algo)
+	}
+	name := code.algo
+	if code.choose != nil {
+		var err error
+		if name, err = code.choose(b.r); err != nil {
+			return err
+		}
+	}
+	b.p.algo, b.p.code = algorithms[name], code
+	return nil
+}
+
+func (b *builder) codeSpec() error {
+	if b.p.code == nil {
+		return nil
+	}
+	return b.p.code.compile(b)
+}
+
+// codeOnly refuses the fields that the scheme does not read: those for code:NAME,
+// and with it those that describe a signature.
+func (b *builder) codeOnly() error {
+	r := b.r
+	var reads []string
+	if b.p.code != nil {
+		reads = b.p.code.fields
+		if !reflect.ValueOf(r.Signature).IsZero() || r.Template != "" || r.Timestamp != nil {
+			return fmt.Errorf("signature, template and timestamp do not go with %s", r.Algo)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"tolerance_s", r.ToleranceS != 0}, {"header", r.Header != ""}, {"label", r.Label != ""}, {"sig_alg", r.SigAlg != ""},
+		{"min_signature_version", r.MinSignatureVersion != 0}, {"required_components", len(r.RequiredComponents) > 0},
+	} {
+		if f.set && !slices.Contains(reads, f.name) {
+			return wrongf(f.name, "does not go with %s", r.Algo)
+		}
+	}
+	return nil
+}
+
+// codeWindow is the recipe's tolerance_s, or the scheme's own.
+func (b *builder) codeWindow(own time.Duration) (time.Duration, error) {
+	switch s := b.r.ToleranceS; {
+	case s == 0:
+		return own, nil
+	case s == NoWindow:
+		return 0, nil
+	case s < 0 || s > 1<<32:
+		return 0, wrongf("tolerance_s", "%d is out of range", s)
+	default:
+		return time.Duration(s) * time.Second, nil
+	}
+}
+
+// aside runs a step of a scheme in code on a copy: a check whose address goes to a
+// function that the compiler does not know would leave the stack for every scheme.
+func (c *check) aside(step func(*check) *Error) *Error {
+	k := *c
+	err := step(&k)
+	*c = k
+	return err
+}
+
+func (c *check) tryCoded(l *keyList) int {
+	k, hit := *c, -1
+	for i := l.n - 1; i >= 0; i-- {
+		// Not joined with && in front of fits: no key is left out.
+		fits := k.coded.fits(&k, l.keys[i])
+		if fits && c.p.usable(l.keys[i]) {
+			hit = i
+		}
+	}
+	return hit
+}
+
+// coveredID says whether this very signature names all headers of the delivery id.
+func (c *check) coveredID() bool {
+	covered := func(p *place) bool { return p.kind == placeHeader && c.covered&(1<<p.slot) != 0 }
+	spec := c.p.id
+	if spec.template == nil {
+		return len(spec.from) == 1 && covered(&spec.from[0])
+	}
+	for i := range spec.template {
+		if p := &spec.template[i]; p.kind == partPlace && !covered(&p.place) {
+			return false
+		}
+	}
+	return true
+}
+
+// mac is the HMAC of a text by hashes[h].
+func (k *Key) mac(h int, texts ...[]byte) []byte {
+	d := k.Secret.data()
+	st := d.state(h)
+	for _, text := range texts {
+		st.hash.Write(text)
+	}
+	sum := st.hash.Sum(nil)
+	d.release(h, st)
+	return sum
+}
+
+// signCoded is the signed request, and refuses what Verify would.
+func (c *check) signCoded(v *Verifier, key *Key, o SignOptions) (Request, error) {
+	full, err := c.p.code.sign(c, key, o)
+	if err != nil {
+		return Request{}, fmt.Errorf("verify: sign with %s: %w", c.p.title(), err)
+	}
+	judge := *v
+	judge.Now = func() time.Time { return c.now }
+	if judge.Keys, err = NewKeySet(*key); err != nil {
+		return Request{}, err
+	}
+	if _, err := judge.Verify(full); err != nil {
+		return Request{}, fmt.Errorf("verify: sign: %w", err)
+	}
+	return full, nil
+}
+
+// signHeaders is signCoded for schemes that add headers and nothing else.
+func (c *check) signHeaders(v *Verifier, r Request, key *Key, o SignOptions) (http.Header, error) {
+	full, err := c.signCoded(v, key, o)
+	if err != nil {
+		return nil, err
+	}
+	if full.URL != r.URL || string(full.Body) != string(r.Body) {
+		return nil, fmt.Errorf("verify: sign with %s: %w: body or URL would change", c.p.title(), ErrNoSigner)
+	}
+	added := http.Header{}
+	for name, lines := range full.Header {
+		if n := len(r.Header[name]); n < len(lines) {
+			added[name] = lines[n:]
+		}
+	}
+	return added, nil
+}
+
+var errSignedAlready = errors.New("the request is signed already")
