@@ -59,3 +59,11 @@ octokit: postgres ## send 329 real GitHub events through serve; skipped without 
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$$dir" @octokit/webhooks-examples@7.6.1 && \
 	OCTOKIT_EXAMPLES="$$dir/node_modules/@octokit/webhooks-examples/api.github.com/index.json" \
 		$(GO) test ./cmd/hooklatch -count=1 -run TestOctokitPayloads -v
+
+.PHONY: interop
+interop: ## sign and verify against npm libraries of others, both ways; skipped without npm
+	@if ! command -v npm >/dev/null; then echo 'skipped: npm is not installed, and the libraries come from it'; exit 0; fi; \
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$$dir" \
+		@octokit/webhooks-methods@6.0.0 standardwebhooks@1.1.1 stripe@23.1.0 && \
+	INTEROP_NPM="$$dir" $(GO) test ./cmd/hooklatch -count=1 -run TestNpmLibraries -v
