@@ -38,10 +38,12 @@ type Filter struct {
 
 // Cursor is where the delivery stands in the order of Find, for Filter.After,
 // also in another process.
-func (d *Delivery) Cursor() string {
+func (d *Delivery) Cursor() string { return cursorOf(d.ReceivedAt, d.ID) }
+
+func cursorOf(at time.Time, id int64) string {
 	var buf [16]byte
-	binary.BigEndian.PutUint64(buf[:8], uint64(d.ReceivedAt.UnixMicro()))
-	binary.BigEndian.PutUint64(buf[8:], uint64(d.ID))
+	binary.BigEndian.PutUint64(buf[:8], uint64(at.UnixMicro()))
+	binary.BigEndian.PutUint64(buf[8:], uint64(id))
 	return base64.RawURLEncoding.EncodeToString(buf[:])
 }
 

@@ -1,0 +1,133 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Tallies are counts that are added to the database in one transaction.
+//
+// After an error of Record, the same Tallies may be recorded again, unchanged: what
+// the first try has committed is not added twice, also where its answer was lost.
+// That knowledge is in the Tallies and in the database's record of its transactions:
+// it ends with the process, and with a fail-over to a standby that had not received
+// the first try; then the counts may be added once more, or be missing.
+type Tallies struct {
+	Refusals []Refusal
+	KeyUses  []KeyUse
+
+	tried string // transaction whose end nobody saw
+}
+
+// Len is the number of rows that a Record writes at most.
+func (t *Tallies) Len() int { return len(t.Refusals) + len(t.KeyUses) }
+
+// triedSQL needs no rights and no table: the server remembers how each of its
+// transactions ended, for far longer than anybody tries again.
+const triedSQL = `SELECT coalesce(pg_xact_status($1::text::xid8), 'aborted')`
+
+const currentTransactionSQL = `SELECT pg_current_xact_id()::text`
+
+// Record adds t to what was counted before, all of it or nothing. Processes may
+// record at the same time.
+func (s *Store) Record(ctx context.Context, t *Tallies) error {
+	if t.Len() == 0 {
+		return nil
+	}
+	done, err := s.recorded(ctx, t)
+	if done || err != nil {
+		return err
+	}
+	committing := false
+	err = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		if len(t.Refusals) > 0 {
+			batch.Queue(addRefusalsSQL, refusalArgs(t.Refusals)...)
+		}
+		if len(t.KeyUses) > 0 {
+			batch.Queue(addKeyUsesSQL, keyUseArgs(t.KeyUses)...)
+		}
+		batch.Queue(currentTransactionSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&t.tried) })
+		err := tx.SendBatch(ctx, batch).Close()
+		committing = err == nil
+		return err
+	})
+	if err != nil {
+		return storeError("record tallies", classify(err, committing), err)
+	}
+	return nil
+}
+
+// recorded says whether an earlier try has committed t after all.
+func (s *Store) recorded(ctx context.Context, t *Tallies) (bool, error) {
+	if t.tried == "" {
+		return false, nil
+	}
+	var status string
+	err := s.pool.QueryRow(ctx, triedSQL, t.tried).Scan(&status)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.Code == "22023":
+		return false, nil // in the future: a server that never ran it
+	case err != nil:
+		return false, readError("record tallies", err)
+	case status == "in progress":
+		return false, fmt.Errorf("record tallies: %w: the earlier try has not ended", ErrBusy)
+	}
+	return status == "committed", nil
+}
+
+// How long tallies are kept. The last use of a key stays, however old.
+const (
+	refusalAge = 30 * 24 * time.Hour
+	keyUseAge  = 90 * 24 * time.Hour
+)
+
+// Rows that another process is deleting are left to it.
+const pruneRefusalsSQL = `
+DELETE FROM hooklatch.refusal WHERE id IN (
+	SELECT id FROM hooklatch.refusal WHERE minute < $1 ORDER BY minute, id LIMIT 1000 FOR UPDATE SKIP LOCKED)`
+
+const pruneKeyUsesSQL = `
+DELETE FROM hooklatch.key_use WHERE (source, tenant, key_id, scheme, hour) IN (
+	SELECT source, tenant, key_id, scheme, hour FROM hooklatch.key_use u
+	WHERE hour < $1 AND EXISTS (SELECT FROM hooklatch.key_use l
+		WHERE l.source = u.source AND l.tenant = u.tenant AND l.key_id = u.key_id AND l.scheme = u.scheme AND l.hour > u.hour)
+	ORDER BY hour LIMIT 1000 FOR UPDATE SKIP LOCKED)`
+
+// PruneTallies removes refusals older than 30 days and uses of keys older than 90,
+// at most 1,000 of each, so that both tables stay bounded. The last use of each key
+// stays.
+func (s *Store) PruneTallies(ctx context.Context, now time.Time) error {
+	err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue(pruneRefusalsSQL, now.Add(-refusalAge))
+		batch.Queue(pruneKeyUsesSQL, now.Add(-keyUseAge))
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return storeError("prune tallies", classify(err, false), err)
+	}
+	return nil
+}
+
+// clip cuts text to what its column holds.
+func clip(s string, most int) string {
+	if s = toText(s); len(s) <= most {
+		return s
+	}
+	return toText(s[:most-len("�")+1])
+}
+
+func idOrNull(id uuid.UUID) *uuid.UUID {
+	if id == uuid.Nil {
+		return nil
+	}
+	return &id
+}
