@@ -51,7 +51,12 @@ type coded interface {
 }
 
 // coders is the closed table of code:NAME.
-var coders = map[string]*coder{}
+var coders = map[string]*coder{
+	"fusionauth-jwt":  fusionAuthJWT().coder(),
+	"messagebird-jwt": birdJWT().coder(),
+	"monday-jwt":      mondayJWT().coder(),
+	"plaid-jwt":       plaidJWT().coder(),
+}
 
 func (b *builder) codeAlgo() error {
 	code := coders[strings.TrimPrefix(b.r.Algo, "code:")]

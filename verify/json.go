@@ -86,6 +86,7 @@ type jsonScanner struct {
 	depth   int
 	targets []jsonTarget
 	live    targetSet // those without an error of their own
+	unique  bool      // no name stands twice in any object, on a path or not
 }
 
 // errAllFailed ends a scan that can find nothing more.
@@ -190,6 +191,7 @@ func (s *jsonScanner) object(on targetSet, level int) error {
 		return nil
 	}
 	var seen targetSet
+	var names map[string]bool
 	for {
 		if s.i >= len(s.text) || s.text[s.i] != '"' {
 			return errNotJSON
@@ -197,6 +199,11 @@ func (s *jsonScanner) object(on targetSet, level int) error {
 		raw, escaped, err := s.stringToken()
 		if err != nil {
 			return err
+		}
+		if s.unique {
+			if names, err = addName(names, raw, escaped); err != nil {
+				return err
+			}
 		}
 		var hit targetSet
 		for t := on & s.live; t != 0; t &= t - 1 {
@@ -225,6 +232,22 @@ func (s *jsonScanner) object(on targetSet, level int) error {
 			return err
 		}
 	}
+}
+
+// addName is for texts whose every name counts; a map, since they are many.
+func addName(names map[string]bool, raw []byte, escaped bool) (map[string]bool, error) {
+	name, err := jsonText(raw, escaped)
+	if err != nil {
+		return nil, err
+	}
+	if names[name] {
+		return nil, errTwice
+	}
+	if names == nil {
+		names = map[string]bool{}
+	}
+	names[name] = true
+	return names, nil
 }
 
 func (s *jsonScanner) array(on targetSet, level int) error {

@@ -28,7 +28,7 @@ func (f family) shared() bool { return f >= familyHMAC && f <= familyBasic }
 var hashes = [...]struct {
 	new  func() hash.Hash
 	size int
-}{{sha1.New, sha1.Size}, {sha256.New, sha256.Size}, {sha512.New, sha512.Size}}
+}{{sha1.New, sha1.Size}, {sha256.New, sha256.Size}, {sha512.New, sha512.Size}, {sha512.New384, sha512.Size384}}
 
 type algorithm struct {
 	family      family

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"strings"
 )
 
@@ -140,6 +141,34 @@ func (k publicKey) verify(a *algorithm, text, sig []byte) bool {
 		return rsa.VerifyPKCS1v15(p, h, digest, sig) == nil
 	}
 	return false
+}
+
+// verifyRS takes an ECDSA signature as JWS and RFC 9421 spell it: r and s, 32 bytes
+// each.
+func (k publicKey) verifyRS(text, sig []byte) bool {
+	p, ok := k.key.(*ecdsa.PublicKey)
+	if !ok || len(sig) != 64 {
+		return false
+	}
+	sum := sha256.Sum256(text)
+	return ecdsa.Verify(p, sum[:], new(big.Int).SetBytes(sig[:32]), new(big.Int).SetBytes(sig[32:]))
+}
+
+// signRS makes the signature that verifyRS takes.
+func (k publicKey) signRS(text []byte) ([]byte, error) {
+	p, ok := k.signer.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, ErrNoSigner
+	}
+	sum := sha256.Sum256(text)
+	r, s, err := ecdsa.Sign(rand.Reader, p, sum[:])
+	if err != nil {
+		return nil, err
+	}
+	sig := make([]byte, 64)
+	r.FillBytes(sig[:32])
+	s.FillBytes(sig[32:])
+	return sig, nil
 }
 
 // sign makes the signature that verify takes.

@@ -132,6 +132,12 @@ func (v *vector) allowed() []Reason {
 		return []Reason{ReasonPrecondition}
 	case "unusable_key":
 		return []Reason{ReasonKeyUnusable}
+	case "other:alg none not allowed", "other:alg HS256 not allowed":
+		return []Reason{ReasonAlgorithmRefused}
+	case "other:aud", "other:payload_hash set but payload missing", "other:payload present but no payload_hash":
+		return []Reason{ReasonClaimMismatch}
+	case "other:component not covered: content-digest":
+		return []Reason{ReasonNotCovered}
 	}
 	return nil
 }
