@@ -3,7 +3,6 @@ package verify
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -166,41 +165,6 @@ func (k *Key) mac(h int, texts ...[]byte) []byte {
 	sum := st.hash.Sum(nil)
 	d.release(h, st)
 	return sum
-}
-
-// signCoded is the signed request, and refuses what Verify would.
-func (c *check) signCoded(v *Verifier, key *Key, o SignOptions) (Request, error) {
-	full, err := c.p.code.sign(c, key, o)
-	if err != nil {
-		return Request{}, fmt.Errorf("verify: sign with %s: %w", c.p.title(), err)
-	}
-	judge := *v
-	judge.Now = func() time.Time { return c.now }
-	if judge.Keys, err = NewKeySet(*key); err != nil {
-		return Request{}, err
-	}
-	if _, err := judge.Verify(full); err != nil {
-		return Request{}, fmt.Errorf("verify: sign: %w", err)
-	}
-	return full, nil
-}
-
-// signHeaders is signCoded for schemes that add headers and nothing else.
-func (c *check) signHeaders(v *Verifier, r Request, key *Key, o SignOptions) (http.Header, error) {
-	full, err := c.signCoded(v, key, o)
-	if err != nil {
-		return nil, err
-	}
-	if full.URL != r.URL || string(full.Body) != string(r.Body) {
-		return nil, fmt.Errorf("verify: sign with %s: %w: body or URL would change", c.p.title(), ErrNoSigner)
-	}
-	added := http.Header{}
-	for name, lines := range full.Header {
-		if n := len(r.Header[name]); n < len(lines) {
-			added[name] = lines[n:]
-		}
-	}
-	return added, nil
 }
 
 var errSignedAlready = errors.New("the request is signed already")
