@@ -159,14 +159,14 @@ func flipAll(t *testing.T, v *Verifier, r Request) {
 		for i := range value {
 			c := r
 			c.Header = r.Header.Clone()
-			c.Header.Set(name, flip(value, i))
+			c.Header.Set(name, flipAt(value, i))
 			try(fmt.Sprintf("%s at %d", name, i), covered, c)
 		}
 	}
 	body := func(from, to int, covered bool) {
 		for i := from; i < to; i++ {
 			c := r
-			c.Body = []byte(flip(string(r.Body), i))
+			c.Body = []byte(flipAt(string(r.Body), i))
 			try(fmt.Sprintf("body at %d", i), covered, c)
 		}
 	}
@@ -187,7 +187,7 @@ func flipAll(t *testing.T, v *Verifier, r Request) {
 			at := strings.Index(r.URL, q.name+"=") + len(q.name) + 1
 			for i := at; i < len(r.URL); i++ {
 				c := r
-				c.URL = flip(r.URL, i)
+				c.URL = flipAt(r.URL, i)
 				try(fmt.Sprintf("URL at %d", i), true, c)
 			}
 		}
@@ -233,5 +233,5 @@ func flipAll(t *testing.T, v *Verifier, r Request) {
 	}
 }
 
-// flip changes a byte so that a hexadecimal digit stays none of its other case.
-func flip(s string, i int) string { return s[:i] + string(s[i]^1) + s[i+1:] }
+// flipAt changes a byte so that a hexadecimal digit stays none of its other case.
+func flipAt(s string, i int) string { return s[:i] + string(s[i]^1) + s[i+1:] }
