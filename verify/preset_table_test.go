@@ -3,8 +3,8 @@ package verify
 // presetRow is what a preset does.
 type presetRow struct {
 	name string
-	// body: what is signed of it. "part" is certain fields or form pairs, "crc" a
-	// checksum that anybody can keep.
+	// body: whether it is signed whole. "part" is certain fields or form pairs, or none
+	// of it, "crc" a checksum that anybody can keep, "nothing" a token.
 	body string
 	time string // format and tolerance in seconds
 	// id: the delivery id, an arrow, and the event type. * is not signed; u: the body
@@ -98,6 +98,10 @@ var presetTable = []presetRow{
 	{"sellsy", "body", "", "—", "", "third party"},
 	{"wise", "body", "", "X-Delivery-Id* → /event_type", "", "SDK (id unverified)"},
 	{"travis-ci", "part", "", "—", "", "SDK, docs"},
+	{"plaid", "body", "iat 300", "— → /webhook_code", "", "third party"},
+	{"fusionauth", "body", "", "/event/id u → /event/type", "", "third party"},
+	{"bird-jwt", "body", "nbf 1", "claim jti", "", "SDK"}, // and exp
+	{"monday", "part", "iat no window", "—", "", "docs"},  // but exp
 	{"square", "body", "", "/event_id u → /type", "", "SDK"},
 	{"trello", "body", "", "/action/id u → /action/type", "200", "docs (order third party)"},
 	// The pairs are signed, not how they are escaped, so another body has the same signature.

@@ -229,7 +229,7 @@ func TestPresetsDoWhatTheTableSays(t *testing.T) {
 			continue
 		}
 		s, _ := Preset(want.name)
-		got := presetRow{want.name, bodyOf(s), timeOf(s.Recipe()), idOf(s), ackOf(s.Recipe().Ack), s.Recipe().Reference}
+		got := presetRow{want.name, bodyOf(s), timeOf(s), idOf(s), ackOf(s.Recipe().Ack), s.Recipe().Reference}
 		if got != want {
 			t.Errorf("\n got %+v\nwant %+v", got, want)
 		}
@@ -252,19 +252,20 @@ func bodyOf(s Scheme) string {
 	return "part"
 }
 
-func timeOf(r Recipe) string {
-	if r.Timestamp == nil {
-		if r.ToleranceS != 0 {
-			return strconv.Itoa(int(r.ToleranceS))
-		}
+func timeOf(s Scheme) string {
+	t := s.p.timestamp
+	if t == nil {
 		return ""
 	}
-	text := map[string]string{"unix-s": "s ", "unix-ms": "ms ", "rfc3339": "RFC 3339 "}[r.Timestamp.Format]
-	if r.Timestamp.ToleranceS == NoWindow {
-		return text + "no window"
+	text := map[timeFormat]string{unixSeconds: "s", unixMillis: "ms", rfc3339: "RFC 3339"}[t.format]
+	if s.p.code != nil && t.from.kind == placeSig {
+		text = t.from.name // the claim or field that says it
 	}
-	text += strconv.Itoa(int(r.Timestamp.ToleranceS))
-	if r.Timestamp.PastOnly {
+	if t.window == 0 {
+		return text + " no window"
+	}
+	text += fmt.Sprintf(" %g", t.window.Seconds())
+	if t.pastOnly {
 		text += " past"
 	}
 	return text
@@ -297,6 +298,9 @@ func idOf(s Scheme) string {
 		if hash && !r.BodyUnique {
 			text += " without u"
 		}
+	}
+	if r.ID == nil && s.HasDeliveryID() {
+		text = "claim " + s.p.id.from[0].name
 	}
 	if r.EventType != nil {
 		text += " → " + short(r.EventType.From)
