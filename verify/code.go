@@ -1,8 +1,9 @@
 package verify
 
 import (
-	"errors"
+	"crypto/hmac"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,10 +52,16 @@ type coded interface {
 
 // coders is the closed table of code:NAME.
 var coders = map[string]*coder{
+	"adyen-item":      &adyen,
+	"braintree":       &braintree,
+	"contentful":      &contentful,
 	"fusionauth-jwt":  fusionAuthJWT().coder(),
+	"hook0":           &hook0,
 	"messagebird-jwt": birdJWT().coder(),
 	"monday-jwt":      mondayJWT().coder(),
 	"plaid-jwt":       plaidJWT().coder(),
+	"sns":             &sns,
+	"twilio":          &twilio,
 }
 
 func (b *builder) codeAlgo() error {
@@ -73,7 +80,7 @@ func (b *builder) codeAlgo() error {
 	return nil
 }
 
-func (b *builder) codeSpec() error {
+func (b *builder) compileCode() error {
 	if b.p.code == nil {
 		return nil
 	}
@@ -167,4 +174,54 @@ func (k *Key) mac(h int, texts ...[]byte) []byte {
 	return sum
 }
 
-var errSignedAlready = errors.New("the request is signed already")
+// candidateIs compares a MAC with every candidate.
+func (c *check) candidateIs(sum []byte) bool {
+	is := false
+	for j := 0; j < c.count; j++ {
+		var buf [maxDigest]byte
+		equal := hmac.Equal(sum, c.p.signature.decode(buf[:0], c.candidates[j]))
+		is = is || equal
+	}
+	return is
+}
+
+// nameList splits a list of header names, which a signature covers, in lower case.
+func nameList(text, sep string) ([]string, bool) {
+	if len(text) > maxSignature {
+		return nil, false
+	}
+	names := strings.Split(strings.ToLower(text), sep)
+	for i, name := range names {
+		if !validHeaderName(name) || slices.Contains(names[:i], name) || i == maxCandidates {
+			return nil, false
+		}
+	}
+	return names, true
+}
+
+// namedHeaders are the values of headers that the signature names. Any of them may
+// be missing or repeated, which the walk over the recipe's headers did not see.
+func (c *check) namedHeaders(names []string) ([]string, *Error) {
+	values := make([]string, len(names))
+	for i, name := range names {
+		value, ok, err := headerValue(c.r.Header, name)
+		if err != nil {
+			return nil, c.fail(ReasonHeaderDuplicated, name)
+		}
+		if !ok {
+			return nil, c.fail(ReasonHeaderMissing, name)
+		}
+		values[i] = value
+		for slot := range c.p.headers {
+			if spelled(c.p.headers[slot].name, name) == spelledRight {
+				c.covered |= 1 << slot
+			}
+		}
+	}
+	return values, nil
+}
+
+// addHeader is for signers.
+func (c *check) addHeader(name, value string) {
+	c.r.Header = join(c.r.Header, http.Header{http.CanonicalHeaderKey(name): {value}})
+}

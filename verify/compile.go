@@ -22,7 +22,7 @@ func (r Recipe) Compile() (Scheme, error) {
 		run   func() error
 	}{
 		{"name", b.name}, {"algo", b.algo}, {"secret_spec", b.secretSpec},
-		{"", b.codeSpec}, {"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
+		{"", b.compileCode}, {"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
 		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"", b.codeOnly},

@@ -168,7 +168,8 @@ func (c *check) signedRequest(key *Key, id string) (Request, error) {
 	}
 	full := c.r
 	if p.kind != placeHeader {
-		return full, full.insert(p, value)
+		err := full.insert(p, value)
+		return full, err
 	}
 	full.Header = join(full.Header, http.Header{http.CanonicalHeaderKey(p.name): {value}})
 	return full, nil

@@ -94,7 +94,7 @@ func (v *vector) verifier(s Scheme) (*Verifier, error) {
 
 // wrongLength are mismatches whose signature has not the length of one.
 var wrongLength = []string{
-	"adyen-platform/44-As", "convoy/advanced_numeric_signature", "github/sha1-in-sha256-header",
+	"adyen/item-invalid", "adyen-platform/44-As", "convoy/advanced_numeric_signature", "github/sha1-in-sha256-header",
 	"line/published-invalid", "standard-webhooks/only-version",
 }
 
@@ -130,6 +130,12 @@ func (v *vector) allowed() []Reason {
 		return []Reason{ReasonSignatureMismatch}
 	case "precondition":
 		return []Reason{ReasonPrecondition}
+	case "other:illegal characters":
+		return []Reason{ReasonBodyUnparsable}
+	case "other:bad cert url":
+		return []Reason{ReasonKeySourceRefused}
+	case "other:signature version":
+		return []Reason{ReasonAlgorithmRefused}
 	case "unusable_key":
 		return []Reason{ReasonKeyUnusable}
 	case "other:alg none not allowed", "other:alg HS256 not allowed":
