@@ -9,62 +9,82 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Each signed request equals one that other code signed.
+// Each signature equals one that other code made, for every shared secret.
 func TestSignMakesTheVectors(t *testing.T) {
-	for _, name := range []string{"zhisou-v1", "timestamped-sha256", "delivery-timestamp", "standard-webhooks", "stripe", "slack", "github", "shopify",
-		"workos", "sanity", "paddle", "typeform", "vercel", "hubspot-v1", "hubspot-v3", "square", "trello", "circleci", "x-twitter", "chargebee", "gitlab-token", "twitch-eventsub"} {
+	unmade := map[string]string{
+		"box":     "writes its time in another zone",
+		"mailgun": "has a test of its own, for the body",
+	}
+	for _, name := range Presets() {
+		preset, _ := Preset(name)
+		if p := preset.p; slices.Contains(noVectors, name) || !p.algo.family.shared() || p.code != nil || unmade[name] != "" {
+			continue
+		}
 		made := 0
 		for _, v := range readVectors(t, name+".json") {
-			r := mustParse(t, string(v.Scheme))
-			if v.Expect != "valid" || len(v.ExtraSecrets) > 0 || strings.HasPrefix(v.Class, "unsigned") || v.Class == "edge" {
+			if v.Expect != "valid" || len(v.ExtraSecrets) > 0 || strings.HasPrefix(v.Class, "unsigned") || v.Class == "edge" || v.Name == "docusign/second-key" {
 				continue
 			}
-			s, err := r.Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			ver, err := v.verifier(s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			env, err := ver.Verify(v.request(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.p.timestamp != nil && s.p.timestamp.format.format(env.Time) != env.Timestamp {
-				continue // the sender writes time in another way
-			}
-			req := v.request(t)
-			want := v.Headers
-			req.Header = http.Header{}
-			for k, lines := range want { // what only the sender knows
-				if index(lowered(s.Headers()), strings.ToLower(k)) < 0 {
-					req.Header[k] = lines
-				}
-			}
-			h, err := ver.Sign(req, SignOptions{DeliveryID: env.DeliveryID, Time: timeOr(env.Time, t0)})
-			if err != nil {
-				t.Errorf("%s: %v", v.Name, err)
-				continue
-			}
-			sigName := s.Headers()[0]
-			got, _, _ := headerValue(h, sigName)
-			full, _, err := headerValue(want, sigName)
-			if err != nil || !strings.Contains(full, got) && len(strings.FieldsFunc(full, func(r rune) bool { return r == ',' || r == ' ' })) == 1 {
-				t.Errorf("%s: %s, want %s", v.Name, got, full)
-				continue
-			}
-			made++
+			made += v.signAgain(t)
 		}
 		if made == 0 {
 			t.Errorf("%s: nothing was signed", name)
 		}
 	}
+}
+
+// signAgain is 1 if Sign makes the signature that the vector has.
+func (v *vector) signAgain(t *testing.T) int {
+	t.Helper()
+	s := compile(t, string(v.Scheme))
+	ver, err := v.verifier(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := ver.Verify(v.request(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.p.timestamp != nil && s.p.timestamp.format.format(env.Time) != env.Timestamp {
+		return 0 // the sender writes time in another way
+	}
+	req := v.request(t)
+	req.Header = http.Header{}
+	var lines []string
+	for k, values := range v.Headers {
+		i := index(lowered(s.Headers()), strings.ToLower(k))
+		switch {
+		case i >= 0 && i < len(s.p.signature.places):
+			lines = append(lines, values...)
+		case i < 0 || !s.p.makes(&place{slot: i}):
+			req.Header[k] = values // what only the sender knows
+		}
+	}
+	h, err := ver.Sign(req, SignOptions{DeliveryID: env.DeliveryID, Time: timeOr(env.Time, t0)})
+	if err != nil {
+		t.Errorf("%s: %v", v.Name, err)
+		return 0
+	}
+	plain := func(text string) string {
+		text = strings.TrimPrefix(text, s.p.signature.prefix)
+		if s.p.signature.encoding == encHexAny {
+			text = strings.ToLower(text)
+		}
+		return text
+	}
+	sign, _, _ := headerValue(h, s.Headers()[0])
+	want := strings.Join(lines, ",")
+	if !strings.Contains(plain(want), plain(sign)) && len(strings.FieldsFunc(want, func(r rune) bool { return r == ',' || r == ' ' })) == 1 {
+		t.Errorf("%s: %s, want %s", v.Name, sign, want)
+		return 0
+	}
+	return 1
 }
 
 func timeOr(t, other time.Time) time.Time {
