@@ -37,6 +37,10 @@ type coder struct {
 	// sign adds to check.r what verifies under key; nil: no sender has the key.
 	// Time and delivery id are in the headers already where those stand in some.
 	sign func(*check, *Key, SignOptions) (Request, error)
+	// answerMAC is the MAC over a challenge, for handshakes of kind keyed_answer, and
+	// the public half of the key. The scheme takes no delivery whose signed text such
+	// an answer could sign.
+	answerMAC func(k *Key, challenge string) (mac []byte, public string)
 }
 
 // coded is one request under a scheme in code.

@@ -25,7 +25,7 @@ func (r Recipe) Compile() (Scheme, error) {
 		{"", b.compileCode}, {"signature", b.signature}, {"template", b.template}, {"timestamp", b.timestamp},
 		{"id", b.id}, {"key_id", b.keyID}, {"event_type", b.eventType},
 		{"require", b.require}, {"params", b.params},
-		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"", b.codeOnly},
+		{"conflict_ignore", b.conflictIgnore}, {"ack", b.ack}, {"handshake", b.handshake}, {"", b.codeOnly},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil {

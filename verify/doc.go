@@ -67,6 +67,17 @@
 // sender has: blanks at either end, wrong padding, too few bytes. [Secret] prints as
 // [redacted] everywhere.
 //
+// # Handshakes
+//
+// Some senders ask before they send: a challenge to be echoed, a ping, a secret
+// handed over. A recipe lists these requests and their answers, each of a kind that
+// bounds it. [Verifier.Receive] is Verify that knows them; [Verifier.Handshake] looks
+// for nothing else. Where the sender signs them they are verified first. What is
+// echoed is short and holds nothing that HTML reacts to. An answer under the signing
+// key is a MAC over at most 128 letters, digits, _, = and -, and no delivery is taken
+// whose signed text is that: nobody can have a webhook signed here. Bound how often
+// these are given all the same, as package proxy does.
+//
 // # Errors
 //
 // Every refusal is an [*Error]. Its [Reason] is precise and for logs; [Reason.Code]

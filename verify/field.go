@@ -83,6 +83,11 @@ func (f Field) Read(r Request) (value string, ok bool, err error) {
 // ReadFields returns the values of several fields, in their order, by the rules of
 // [Field.Read]. However many of them stand in JSON, the body is scanned once.
 func ReadFields(r Request, fields ...Field) []Value {
+	return readFields(r, depthVerified, fields)
+}
+
+// readFields is ReadFields for a body that nests no deeper than depth.
+func readFields(r Request, depth int, fields []Field) []Value {
 	values := make([]Value, len(fields))
 	var buf [8]jsonTarget
 	targets := buf[:0]
@@ -98,7 +103,7 @@ func ReadFields(r Request, fields ...Field) []Value {
 			}
 		}
 	}
-	jsonScan(r.Body, targets, depthVerified)
+	jsonScan(r.Body, targets, depth)
 	for i, f := range fields {
 		if f.p == nil {
 			continue

@@ -126,7 +126,7 @@ func (c *check) outside(k *Key, valid bool) *Error {
 }
 
 func (c *check) accept(k *Key) {
-	c.envelope.KeyID = k.ID
+	c.key, c.envelope.KeyID = k, k.ID
 	c.envelope.Retiring = c.v.Keys.retiring(k, c.now)
 }
 

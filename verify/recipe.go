@@ -43,6 +43,8 @@ type Recipe struct {
 	// ConflictIgnore are pointers to counters that change between retries.
 	ConflictIgnore []string `json:"conflict_ignore,omitempty"`
 	Ack            *Ack     `json:"ack,omitempty"`
+	// Handshake are requests of the sender that are no deliveries.
+	Handshake []HandshakeRecipe `json:"handshake,omitempty"`
 
 	// The rest is for code:NAME only.
 
@@ -199,6 +201,10 @@ func (r Recipe) clone() Recipe {
 	if c.Ack = clonePointer(r.Ack); c.Ack != nil {
 		c.Ack.SuccessBody = clonePointer(r.Ack.SuccessBody)
 	}
+	c.Handshake = slices.Clone(r.Handshake)
+	for i := range c.Handshake {
+		c.Handshake[i] = r.Handshake[i].clone()
+	}
 	return c
 }
 
@@ -227,7 +233,9 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 		return Recipe{}, recipeError("", "", err)
 	}
 	var base struct {
-		Preset *string `json:"preset"`
+		Preset    *string         `json:"preset"`
+		Require   json.RawMessage `json:"require"`
+		Handshake json.RawMessage `json:"handshake"`
 	}
 	if err := json.Unmarshal(text, &base); err != nil {
 		return Recipe{}, wrongType(err)
@@ -245,6 +253,13 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 			return Recipe{}, &RecipeError{Field: "preset", Err: fmt.Errorf("no scheme is called %q", *base.Preset)}
 		}
 		target.Recipe = s.Recipe()
+		// A list takes the place of the preset's; encoding/json would mix the entries.
+		if base.Require != nil {
+			target.Require = nil
+		}
+		if base.Handshake != nil {
+			target.Handshake = nil
+		}
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -253,9 +268,6 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 	}
 	return target.Recipe, nil
 }
-
-// later are fields of recipes that are refused by name.
-var later = []string{"handshake"}
 
 // strictNames refuses what encoding/json lets through: names that stand twice, or
 // in another case, and a second value behind the first.
@@ -306,8 +318,6 @@ func strictValue(d *json.Decoder, depth int) error {
 				return wrongf(name, "stands twice")
 			case strings.ContainsFunc(name, foldable):
 				return wrongf(name, "unknown field")
-			case depth == 0 && slices.Contains(later, name):
-				return wrongf(name, "is not supported")
 			}
 			seen = append(seen, name)
 			field = name

@@ -65,6 +65,13 @@ func (n renamer) recipe(c Recipe) Recipe {
 	for i := range c.Require {
 		c.Require[i].Header = n.name(c.Require[i].Header)
 	}
+	for i := range c.Handshake {
+		h := &c.Handshake[i]
+		h.From, h.Verify = n.source(h.From), n.source(h.Verify)
+		for j := range h.When {
+			h.When[j].From = n.source(h.When[j].From)
+		}
+	}
 	return c
 }
 

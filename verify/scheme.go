@@ -32,9 +32,12 @@ type program struct {
 	eventType   []place
 	late        [][]string // JSON paths of id and event type, by place.slot
 	require     []requirement
-	bodySigned  bool
-	needsURL    bool
-	queryByURL  bool // a value in the query is signed only where the URL has no query of its own
+	handshakes  []handshake
+	// keyedAnswers: a handshake answers with a MAC under the signing key.
+	keyedAnswers bool
+	bodySigned   bool
+	needsURL     bool
+	queryByURL   bool // a value in the query is signed only where the URL has no query of its own
 }
 
 type requirement struct {
@@ -93,6 +96,22 @@ func (s Scheme) UsesKeyID() bool { return s.p != nil && s.p.keyID.kind != placeN
 
 // HasTimestamp says whether a timestamp is checked.
 func (s Scheme) HasTimestamp() bool { return s.p != nil && s.p.timestamp != nil }
+
+// HasHandshake says whether the scheme has a handshake of that kind.
+func (s Scheme) HasHandshake(kind string) bool {
+	if s.p == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.p.handshakes, func(h handshake) bool { return h.kind == kind })
+}
+
+// HandshakeNeedsToken says whether a handshake compares [Handshakes.Token].
+func (s Scheme) HandshakeNeedsToken() bool {
+	if s.p == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.p.handshakes, func(h handshake) bool { return h.token >= 0 })
+}
 
 // NeedsURL says whether Verifier.URL must be set.
 func (s Scheme) NeedsURL() bool { return s.p != nil && s.p.needsURL }

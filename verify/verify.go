@@ -30,6 +30,8 @@ type Verifier struct {
 	URL string
 	// Params are the values of {param:x} tokens.
 	Params map[string]string
+	// Handshakes says how challenges and pings of the scheme are answered.
+	Handshakes Handshakes
 	// Now defaults to time.Now.
 	Now func() time.Time
 }
@@ -68,6 +70,7 @@ type check struct {
 	r        Request
 	now      time.Time
 	envelope Envelope
+	key      *Key // that fitted
 
 	lines      [maxHeaders][]string // by program.headers
 	fields     [maxFields]string    // {sig:…} values, by program.fields
@@ -186,6 +189,9 @@ func (c *check) run() *Error {
 	if err := c.match(); err != nil {
 		return err
 	}
+	if c.p.keyedAnswers && c.p.code == nil && c.challenge() {
+		return c.fail(ReasonSignatureMismatch, "")
+	}
 	if c.coded != nil {
 		if err := c.aside(c.coded.claims); err != nil {
 			return err
@@ -254,7 +260,10 @@ func (v *Verifier) Check() error {
 		return errors.New("verify: no scheme")
 	}
 	keys := v.Keys.Keys()
-	if len(keys) == 0 {
+	if err := v.checkHandshakes(); err != nil {
+		return fmt.Errorf("verify: %s: %w", p.title(), err)
+	}
+	if len(keys) == 0 && v.Handshakes.EnrolUntil.IsZero() {
 		return fmt.Errorf("verify: %s: no keys", p.title())
 	}
 	for i := range keys {

@@ -14,9 +14,6 @@ type recipeConfig struct {
 	verify.Recipe
 }
 
-// laterRecipe are fields of recipes that are not in this version.
-var laterRecipe = []string{"handshake"}
-
 // recipeTexts are the fields of a recipe; package verify has the same and more in
 // the comments of its types.
 func recipeTexts() []fieldText {
@@ -70,6 +67,20 @@ func recipeTexts() []fieldText {
 		{"ack.refusal_status", "400, 401 or 403; defaults to 401", nil},
 		{"ack.conflict_status", "4xx, never 410; defaults to 409", nil},
 		{"ack.on_conflict", "what happens to another body under a delivery id that is taken", []string{"reject", "accept_first"}},
+		{"handshake", "requests of the sender that are no deliveries, and their answers; the first that fits counts", nil},
+		{"handshake.[].kind", "fixes how the answer is bounded", verify.HandshakeKinds()},
+		{"handshake.[].method", "defaults to POST", []string{"GET", "HEAD", "OPTIONS", "POST"}},
+		{"handshake.[].when", "conditions beside the method; the value of from must be there too", nil},
+		{"handshake.[].when.[].from", "header:X, json:a.b or query:x", nil},
+		{"handshake.[].when.[].equals", "the text that stands there", nil},
+		{"handshake.[].when.[].absent", "nothing stands there", nil},
+		{"handshake.[].verify", "signature: the request is signed as a delivery is; or the place of a token, such as query:hub.verify_token, which must be the source's handshake.token", nil},
+		{"handshake.[].from", "where the value stands that is answered: header:X, json:a.b or query:x", nil},
+		{"handshake.[].pattern", "regular expression that must match the whole value", nil},
+		{"handshake.[].answer", "what the sender reads", nil},
+		{"handshake.[].answer.status", "200 or 204; defaults to 200", nil},
+		{"handshake.[].answer.type", "defaults to text/plain", []string{"text/plain", "application/json"}},
+		{"handshake.[].answer.body", "literals and {value}; of keyed_answer also {mac_hex} {mac_base64} {public}", nil},
 		{"tolerance_s", "of code:NAME: window in seconds, both ways", nil},
 		{"header", "of code:hook0: the header of the signature", nil},
 		{"min_signature_version", "of code:sns: 1 or 2", nil},

@@ -107,10 +107,10 @@ func TestConfigurationErrors(t *testing.T) {
 		{"recipe without sense", "scheme: zhisou-v1", "scheme: {algo: hmac-sha257}", `7:20 algo: unknown value "hmac-sha257", did you mean hmac-sha256?`},
 		{"misspelled value in a recipe", "scheme: zhisou-v1", "scheme:\n      name: own\n      algo: tokn\n      signature: {name: X-Token}", `9:13 algo: unknown value "tokn", did you mean token?`},
 		{"misspelled value deep in a recipe", "scheme: zhisou-v1", "scheme:\n      algo: hmac-sha256\n      template: \"{body}\"\n      signature:\n        name: X-Sig\n        encoding: base46", `12:19 signature.encoding: unknown value "base46", did you mean base64?`},
-		{"misspelled fields of a recipe", "scheme: zhisou-v1", "scheme:\n      aglo: token\n      signature: {nam: X-Sig}\n      require: [{hedder: X, equals: y}]\n      handshake: {}", `8:7 unknown field "aglo", did you mean algo?
+		{"misspelled fields of a recipe", "scheme: zhisou-v1", "scheme:\n      aglo: token\n      signature: {nam: X-Sig}\n      require: [{hedder: X, equals: y}]\n      handshake: [{kynd: status}]", `8:7 unknown field "aglo", did you mean algo?
 9:19 unknown field "nam", did you mean name?
 10:18 unknown field "hedder", did you mean header?
-11:7 handshake is not in this version`},
+11:20 unknown field "kynd", did you mean kind?`},
 		{"misspelled preset", "scheme: zhisou-v1", "scheme: {preset: strpe}", `7:22 preset: no scheme is called "strpe", did you mean stripe?`},
 		{"kinds of values in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, signature: {tags: v1}}", `7:48 signature.tags: a text where a list belongs`},
 		{"another kind of value in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, algo: 3}", `7:36 algo: a number where a text belongs`},

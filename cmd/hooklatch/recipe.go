@@ -96,8 +96,6 @@ func (d *decoder) recipe(n ast.Node, t reflect.Type, path string) {
 		case field != nil:
 			d.mark(e, at)
 			d.recipe(e.value, field, at)
-		case t == reflect.TypeFor[recipeConfig]() && slices.Contains(laterRecipe, e.key):
-			d.problem(e.at, at, "%s is not in this version", e.key)
 		default:
 			d.unknown(e, at, slices.Sorted(maps.Keys(fields)))
 		}
