@@ -17,8 +17,9 @@ var adyen = coder{
 	encoding: "hex",
 	compile:  compileAdyen,
 	covers:   coversAdyen,
-	open:     func(c *check) *Error { c.coded = &adyenRequest{}; return nil },
-	sign:     signAdyen,
+	signs:    []string{"eight fields of each item"}, part: "eight fields of each item",
+	open: func(c *check) *Error { c.coded = &adyenRequest{}; return nil },
+	sign: signAdyen,
 }
 
 const maxAdyenItems = maxCandidates

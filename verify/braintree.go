@@ -17,8 +17,9 @@ var braintree = coder{
 	usable:  usableBraintree,
 	compile: compileBraintree,
 	covers:  func(_ *builder, v *place) bool { return v.kind == placeForm && v.name == braintreePayload },
-	open:    func(c *check) *Error { c.coded = &braintreeRequest{}; return nil },
-	sign:    signBraintree,
+	signs:   []string{"form:" + braintreePayload}, part: "form:" + braintreePayload,
+	open: func(c *check) *Error { c.coded = &braintreeRequest{}; return nil },
+	sign: signBraintree,
 }
 
 const (

@@ -31,6 +31,12 @@ type coder struct {
 	// covers says whether the signature always covers a value, besides those in a
 	// body that is signed whole.
 	covers func(*builder, *place) bool
+	// signs is what Scheme.Covers says; part, what of the body is signed where not
+	// all of it is.
+	signs []string
+	part  string
+	// expires: without a window too, the signature says until when it is good.
+	expires bool
 	// open sets check.coded, parses what stands in headers, and judges a timestamp
 	// of stageCode.
 	open func(*check) *Error
@@ -80,7 +86,7 @@ func (b *builder) codeAlgo() error {
 			return err
 		}
 	}
-	b.p.algo, b.p.code = algorithms[name], code
+	b.p.algo, b.p.code, b.p.sha1 = algorithms[name], code, strings.Contains(name, "sha1")
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (b *builder) algo() error {
 	case !ok:
 		return fmt.Errorf("unknown value %q", b.r.Algo)
 	}
-	b.p.algo = a
+	b.p.algo, b.p.sha1 = a, strings.Contains(b.r.Algo, "sha1")
 	return nil
 }
 

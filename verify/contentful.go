@@ -17,6 +17,7 @@ var contentful = coder{
 	fields:  []string{"tolerance_s"},
 	compile: compileContentful,
 	covers:  func(b *builder, v *place) bool { return v.kind == placeHeader && v.slot == b.p.timestamp.from.slot },
+	signs:   []string{"method", "path", "timestamp", "listed headers", "body"},
 	open:    openContentful,
 	sign:    signContentful,
 }

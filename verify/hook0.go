@@ -20,6 +20,7 @@ var hook0 = coder{
 	fields:  []string{"header", "tolerance_s"},
 	compile: compileHook0,
 	covers:  func(_ *builder, v *place) bool { return v.kind == placeSig },
+	signs:   []string{"timestamp", "listed headers", "body"},
 	open:    openHook0,
 	sign:    signHook0,
 }

@@ -20,8 +20,17 @@ type jwtScheme struct {
 }
 
 func (s *jwtScheme) coder() *coder {
+	var signs []string
+	for _, what := range []struct {
+		name string
+		is   bool
+	}{{"timestamp", s.stamp != ""}, {"id", s.id != ""}, {"URL", s.url}, {"body", s.body}} {
+		if what.is {
+			signs = append(signs, what.name)
+		}
+	}
 	return &coder{
-		algo: s.keys, fields: []string{"tolerance_s"},
+		algo: s.keys, fields: []string{"tolerance_s"}, signs: signs, expires: s.window == 0,
 		compile: s.compile, covers: s.covers, open: s.open, sign: s.sign,
 	}
 }

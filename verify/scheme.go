@@ -19,7 +19,7 @@ type program struct {
 	recipe      Recipe
 	algo        algorithm
 	code        *coder // nil: the recipe says it all
-	codeSpec    any    // what compile keeps for open
+	sha1        bool
 	headers     []headerName
 	nameLengths uint64 // bit n: a header of n bytes is named
 	longNames   bool
@@ -140,6 +140,13 @@ func (s Scheme) Warnings() []string {
 		a, b := &s.p.parts[i-1], &s.p.parts[i]
 		if a.kind != partLiteral && b.kind != partLiteral {
 			w = append(w, fmt.Sprintf("template: {%s} and {%s} touch, so two requests can have one signed text", a.text, b.text))
+		}
+	}
+	if s.p.code != nil {
+		for _, name := range s.p.code.params {
+			if !slices.Contains(s.p.recipe.Params, name) {
+				w = append(w, fmt.Sprintf("params: %s is not demanded, so any value of it is accepted where none is given", name))
+			}
 		}
 	}
 	return w

@@ -24,6 +24,7 @@ var sns = coder{
 	covers: func(_ *builder, v *place) bool {
 		return v.kind == placeJSON && len(v.path) == 1 && slices.Contains(snsAlways, v.path[0])
 	},
+	signs: []string{"id", "topic", "time", "message"}, part: "the message, its id, time, topic and type",
 	open: func(c *check) *Error { c.coded = &snsRequest{}; return nil },
 	sign: signSNS,
 }
@@ -47,6 +48,7 @@ func compileSNS(b *builder) error {
 	if v := b.r.MinSignatureVersion; v < 0 || v > 2 {
 		return wrongf("min_signature_version", "%d is neither 1 nor 2", v)
 	}
+	b.p.sha1 = b.r.MinSignatureVersion < 2
 	return b.signatureOf(&SignatureRecipe{In: "json", Name: "Signature", Encoding: "base64"})
 }
 

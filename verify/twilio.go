@@ -29,6 +29,7 @@ var twilio = coder{
 		}
 		return v.kind == placeQuery || v.kind == placeForm
 	},
+	signs: []string{"URL", "form"}, part: "form_sorted",
 	open: openTwilio,
 	sign: signTwilio,
 }

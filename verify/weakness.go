@@ -42,10 +42,10 @@ func (s Scheme) Weaknesses() []Weakness {
 	switch {
 	case p.timestamp == nil:
 		add("no_timestamp", "no timestamp: only the inbox stops a replay, and only under the same delivery id")
-	case p.timestamp.window == 0:
+	case p.timestamp.window == 0 && (p.code == nil || !p.code.expires):
 		add("no_window", "timestamp without a window: unless a tolerance is set, only the inbox stops a replay")
 	}
-	if strings.Contains(p.recipe.Algo, "sha1") {
+	if p.sha1 {
 		add("sha1", "SHA-1: broken as a hash, though not yet as an HMAC")
 	}
 	if p.algo.family == familyHash {
@@ -57,6 +57,9 @@ func (s Scheme) Weaknesses() []Weakness {
 // coveredOfBody lists what of the body is signed where not all of it is.
 func (p *program) coveredOfBody() []string {
 	var all []string
+	if p.code != nil && p.code.part != "" {
+		all = append(all, p.code.part)
+	}
 	for i := range p.parts {
 		switch part := &p.parts[i]; part.kind {
 		case partFormSorted, partBodyCRC32:
@@ -76,6 +79,9 @@ func (p *program) coveredOfBody() []string {
 func (s Scheme) Covers() []string {
 	if s.p == nil {
 		return nil
+	}
+	if s.p.code != nil {
+		return slices.Clone(s.p.code.signs)
 	}
 	var all []string
 	for i := range s.p.parts {

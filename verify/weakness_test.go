@@ -24,6 +24,16 @@ func TestWeaknessesFollowFromTheRecipe(t *testing.T) {
 			"body_not_covered", "timestamp, id"},
 		{`{"algo":"hmac-sha256","signature":{"name":"S"},"template":"{method}{host}{path}?{query_raw}{header:ce-id}","id":{"from":"{header:ce-id}/{header:ce-x}"}}`,
 			"body_not_covered id_unsigned no_timestamp", "method, host, path, query, id"},
+		{`{"algo":"code:twilio"}`, "body_not_covered no_timestamp sha1", "URL, form"},
+		{`{"algo":"code:braintree","id":{"from":"body_sha256_hex"}}`, "body_not_covered id_unsigned no_timestamp sha1", "form:bt_payload"},
+		{`{"algo":"code:adyen-item"}`, "body_not_covered no_timestamp", "eight fields of each item"},
+		{`{"algo":"code:sns","id":{"from":"json:/MessageId"}}`, "body_not_covered no_timestamp sha1", "id, topic, time, message"},
+		{`{"algo":"code:sns","min_signature_version":2}`, "body_not_covered no_timestamp", "id, topic, time, message"},
+		{`{"algo":"code:contentful"}`, "", "method, path, timestamp, listed headers, body"},
+		{`{"algo":"code:contentful","tolerance_s":null}`, "no_window", "method, path, timestamp, listed headers, body"},
+		{`{"algo":"code:hook0","id":{"from":"header:X-Event-Id"}}`, "id_unsigned", "timestamp, listed headers, body"},
+		{`{"algo":"code:plaid-jwt"}`, "", "timestamp, body"},
+		{`{"algo":"code:monday-jwt"}`, "body_not_covered", "timestamp, URL"},
 	} {
 		s := compile(t, test.text)
 		var codes []string
