@@ -2,6 +2,7 @@ package verify
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -331,7 +332,7 @@ func TestBothEndsOfTheWindowInEveryPreset(t *testing.T) {
 	windows := 0
 	for _, g := range goodRequests(t) {
 		spec := g.v.Scheme.p.timestamp
-		if spec == nil {
+		if spec == nil || slices.Contains(byExpiry, g.v.Scheme.Name()) {
 			continue
 		}
 		for _, own := range []time.Duration{0, time.Second, 1234567 * time.Millisecond} {
@@ -370,6 +371,57 @@ func TestBothEndsOfTheWindowInEveryPreset(t *testing.T) {
 	}
 	if windows < 100 {
 		t.Errorf("only %d windows", windows)
+	}
+}
+
+// byExpiry are schemes whose tokens say themselves until when they hold.
+var byExpiry = []string{"bird-jwt", "monday"}
+
+// Such a token holds from nbf, included, to exp, excluded, and the tolerance is what
+// the clocks may differ by.
+func TestBothEndsOfATokensSpan(t *testing.T) {
+	ends := 0
+	for _, g := range goodRequests(t) {
+		if !slices.Contains(byExpiry, g.v.Scheme.Name()) {
+			continue
+		}
+		token := strings.Split(g.r.Header[g.line(g.v.Scheme.p.signature.places[0].name)][0], ".")
+		text, err := base64.RawURLEncoding.DecodeString(token[1])
+		if err != nil {
+			t.Fatal(g.name, err)
+		}
+		var claims struct{ Nbf, Exp int64 }
+		if err := json.Unmarshal(text, &claims); err != nil {
+			t.Fatal(g.name, err)
+		}
+		for _, own := range []time.Duration{0, 7 * time.Second} {
+			v := *g.v
+			v.Tolerance = own
+			leeway := own
+			if p := g.v.Scheme.p.timestamp; own == 0 && p != nil {
+				leeway = p.window
+			}
+			judge := func(now time.Time, want bool) {
+				t.Helper()
+				v.Now = at(now)
+				_, err := v.Verify(g.r)
+				if want && err != nil || !want && reasonOf(err) != ReasonTimestampOutOfWindow {
+					t.Errorf("%s, tolerance %s, at %s: %v", g.name, leeway, now, err)
+				}
+			}
+			if claims.Nbf != 0 {
+				judge(time.Unix(claims.Nbf, 0).Add(-leeway), true)
+				judge(time.Unix(claims.Nbf, 0).Add(-leeway-1), false)
+				judge(time.Time{}, false)
+			}
+			judge(time.Unix(claims.Exp, 0).Add(leeway-1), true)
+			judge(time.Unix(claims.Exp, 0).Add(leeway), false)
+			judge(time.Unix(1<<40, 0), false)
+			ends++
+		}
+	}
+	if ends < 4 {
+		t.Errorf("only %d spans", ends)
 	}
 }
 
