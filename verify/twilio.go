@@ -34,7 +34,10 @@ var twilio = coder{
 	sign: signTwilio,
 }
 
-const twilioSignature = "X-Twilio-Signature"
+const (
+	twilioSignature = "X-Twilio-Signature"
+	maxMediaType    = 256 // what is longer costs more to parse than to sign
+)
 
 func compileTwilio(b *builder) error {
 	b.p.needsURL = true
@@ -94,6 +97,9 @@ func (r *twilioRequest) read(c *check) *Error {
 // would be a name without a value, and could borrow the signature of a form.
 func (c *check) isForm() bool {
 	text, there, _ := headerValue(c.r.Header, "Content-Type")
+	if len(text) > maxMediaType {
+		return false
+	}
 	kind, _, err := mime.ParseMediaType(text)
 	return !there || len(c.r.Body) == 0 || err == nil && kind == "application/x-www-form-urlencoded"
 }
