@@ -57,6 +57,9 @@ var presetTable = []presetRow{
 	{"linear", "body", "ms 60", "Linear-Delivery* → Linear-Event*", "200", "SDK"},
 	// Its Date is not the date of HTTP, and nothing says how old it may be.
 	{"scalr", "body", "", "—", "", "third party"},
+	// The id is signed where the signature lists its header.
+	{"hook0", "body", "t 300", "X-Event-Id*", "", "SDK"},
+	{"contentful", "body", "ms 30", "—", "", "SDK"},
 	{"github", "body", "", "X-GitHub-Delivery* → X-GitHub-Event*", "", "SDK, docs"},
 	{"meta-whatsapp", "body", "", "h → /object", "200", "docs"},
 	{"bitbucket-cloud", "body", "", "X-Request-UUID* → X-Event-Key*", "", "third party"},
@@ -108,7 +111,9 @@ var presetTable = []presetRow{
 	{"mandrill", "part", "", "h*", "", "third party"},
 	{"plivo-v1", "part", "", "—", "", "SDK"},
 	{"plivo-v2", "part", "", "—", "", "SDK"},
+	{"twilio", "part", "", "—", `200 "<Response/>" text/xml`, "SDK"},
 	{"mailgun", "part", "s 300", "/signature/token → /event-data/event*", "200 accept_first", "SDK, docs"},
+	{"adyen", "part", "", "h*", `200 "[accepted]" text/plain`, "SDK, docs"},
 	{"gitlab-token", "nothing", "", "webhook-id* → X-Gitlab-Event*", "accept_first", "docs"},
 	{"telegram", "nothing", "", "/update_id*", "", "SDK"},
 	{"deepgram", "nothing", "", "—", "", "third party"},

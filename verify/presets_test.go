@@ -311,8 +311,11 @@ func idOf(s Scheme) string {
 	}
 	if r.EventType != nil {
 		text += " → " + short(r.EventType.From)
-		if strings.HasPrefix(r.EventType.From[0], "header:") || !s.BodySigned() {
-			text += "*"
+		b := builder{p: s.p, r: &r}
+		for i := range s.p.eventType {
+			if !b.covered(&s.p.eventType[i]) {
+				text += "*"
+			}
 		}
 	}
 	if len(r.ConflictIgnore) > 0 {

@@ -87,7 +87,7 @@ func (v *vector) verifier(s Scheme) (*Verifier, error) {
 	}
 	ver := &Verifier{
 		Scheme: s, Keys: set, URL: v.URL, Now: func() time.Time { return time.Unix(v.NowUnix, 0) },
-		Params: map[string]string{"webhook_id": "4JH86294D6297924G"}, // PayPal's
+		Params: map[string]string{"webhook_id": "4JH86294D6297924G", "topic_arn": "arn:aws:sns:us-west-2:123456789012:MyTopic"},
 	}
 	return ver, ver.Check()
 }
