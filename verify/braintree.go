@@ -20,6 +20,10 @@ var braintree = coder{
 	signs:   []string{"form:" + braintreePayload}, part: "form:" + braintreePayload,
 	open: func(c *check) *Error { c.coded = &braintreeRequest{}; return nil },
 	sign: signBraintree,
+	answerMAC: func(k *Key, challenge string) ([]byte, string) {
+		public, private, _ := braintreeKey(k.Secret.data().raw)
+		return braintreeSum(private, challenge), public
+	},
 }
 
 const (

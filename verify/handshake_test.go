@@ -2,6 +2,8 @@ package verify
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -85,13 +87,13 @@ func shaker(t testing.TB, preset, secret string) *Verifier {
 	if secret == "" {
 		secret = strings.Repeat("s", 40)
 	}
-	text := []byte(secret)
-	if preset == "discord" {
-		text = ed25519PEM(t)
-	}
-	spec := s.SecretSpec()
-	if preset == "discord" {
-		spec.Encoding = "pem"
+	text, spec := []byte(secret), s.SecretSpec()
+	switch preset {
+	case "discord":
+		text, spec.Encoding = ed25519PEM(t), "pem"
+	case "aws-sns":
+		text = rsaPEM(t)
+		v.Params = map[string]string{"topic_arn": "arn:aws:sns:us-west-2:123456789012:MyTopic"}
 	}
 	k, err := NewKey("k1", text, spec)
 	if err != nil {
@@ -110,7 +112,21 @@ func shaker(t testing.TB, preset, secret string) *Verifier {
 
 func ed25519PEM(t testing.TB) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	return privatePEM(t, ed25519.NewKeyFromSeed(make([]byte, 32)))
+}
+
+func rsaPEM(t testing.TB) []byte {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return privatePEM(t, key)
+}
+
+func privatePEM(t testing.TB, key any) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +140,13 @@ func bySender(t testing.TB, v *Verifier, r Request) Request {
 		r.URL += "?key=" + strings.Repeat("s", 40)
 		return r
 	}
-	h, err := v.Sign(r, SignOptions{DeliveryID: "msg_1", Time: handshakeTime})
+	if v.Scheme.Name() == "aws-sns" { // the body of the pair stands for another
+		r.Body = []byte(`{"Type":"SubscriptionConfirmation","Token":"t","Message":"m","SubscribeURL":"https://sns.us-west-2.amazonaws.com/?Action=ConfirmSubscription"}`)
+	}
+	r, err := v.SignRequest(r, SignOptions{DeliveryID: "msg_1", Time: handshakeTime})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = join(r.Header, h)
 	return r
 }
 

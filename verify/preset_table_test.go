@@ -101,6 +101,7 @@ var presetTable = []presetRow{
 	{"sellsy", "body", "", "—", "", "third party"},
 	{"wise", "body", "", "X-Delivery-Id* → /event_type", "", "SDK (id unverified)"},
 	{"travis-ci", "part", "", "—", "", "SDK, docs"},
+	{"aws-sns", "part", "", "/MessageId u → /Type", "", "SDK"},
 	{"plaid", "body", "iat 300", "— → /webhook_code", "", "third party"},
 	{"fusionauth", "body", "", "/event/id u → /event/type", "", "third party"},
 	{"bird-jwt", "body", "nbf 1", "claim jti", "", "SDK"}, // and exp
@@ -114,6 +115,7 @@ var presetTable = []presetRow{
 	{"twilio", "part", "", "—", `200 "<Response/>" text/xml`, "SDK"},
 	{"mailgun", "part", "s 300", "/signature/token → /event-data/event*", "200 accept_first", "SDK, docs"},
 	{"adyen", "part", "", "h*", `200 "[accepted]" text/plain`, "SDK, docs"},
+	{"braintree", "part", "", "h*", "", "SDK"},
 	{"gitlab-token", "nothing", "", "webhook-id* → X-Gitlab-Event*", "accept_first", "docs"},
 	{"telegram", "nothing", "", "/update_id*", "", "SDK"},
 	{"deepgram", "nothing", "", "—", "", "third party"},
