@@ -43,6 +43,8 @@ func (s Secret) data() *secretData {
 
 type secretData struct {
 	raw    []byte // of a shared secret
+	text   []byte // as configured, for Explain: a sender may have read it otherwise
+	spec   SecretSpec
 	public publicKey
 	states [len(hashes)]sync.Pool // keyed HMAC states, by algorithm.hash
 }
@@ -141,7 +143,7 @@ func NewKey(id string, text []byte, spec SecretSpec) (Key, error) {
 		if least := max(spec.MinLen, 1); len(raw) < least {
 			return fault("%d bytes after decoding, at least %d are demanded", len(raw), least)
 		}
-		d.raw = raw
+		d.raw, d.text, d.spec = raw, bytes.Clone(text), spec
 	}
 	return Key{ID: id, Secret: newSecret(d)}, nil
 }

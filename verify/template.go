@@ -118,20 +118,25 @@ func (c *check) resolve() *Error {
 			c.tokens[i] = rawQuery(c.r.URL)
 		case partFormSorted:
 			c.tokens[i], err = c.formSorted()
-		case partBodySHA256Hex:
-			sum := sha256.Sum256(c.r.Body)
-			c.tokens[i] = hex.EncodeToString(sum[:])
-		case partBodySHA256Raw:
-			sum := sha256.Sum256(c.r.Body)
-			c.tokens[i] = string(sum[:])
-		case partBodyCRC32:
-			c.tokens[i] = strconv.FormatUint(uint64(crc32.ChecksumIEEE(c.r.Body)), 10)
+		case partBodySHA256Hex, partBodySHA256Raw, partBodyCRC32:
+			c.tokens[i] = bodyDigest(p.kind, c.r.Body)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func bodyDigest(kind partKind, body []byte) string {
+	if kind == partBodyCRC32 {
+		return strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10)
+	}
+	sum := sha256.Sum256(body)
+	if kind == partBodySHA256Raw {
+		return string(sum[:])
+	}
+	return hex.EncodeToString(sum[:])
 }
 
 // demand reads a place that must have a value, before the signature is checked.
@@ -173,12 +178,20 @@ func (c *check) demand(p *place) (string, *Error) {
 	return value, nil
 }
 
-// urlToken comes from the public URL alone. Host and X-Forwarded-* are the
-// sender's to choose and are not looked at.
+// urlToken is a part of the signed URL.
 func (c *check) urlToken(kind partKind) (string, *Error) {
+	full, err := c.fullURL()
+	if err != nil {
+		return "", err
+	}
+	return urlPart(full, kind), nil
+}
+
+// fullURL comes from the public URL alone. Host and X-Forwarded-* are the sender's
+// to choose and are not looked at.
+func (c *check) fullURL() (string, *Error) {
 	full := c.v.URL
-	scheme := strings.Index(full, "://")
-	if scheme < 0 {
+	if !strings.Contains(full, "://") {
 		return "", c.fail(ReasonPrecondition, "url")
 	}
 	switch q := rawQuery(c.r.URL); {
@@ -189,16 +202,20 @@ func (c *check) urlToken(kind partKind) (string, *Error) {
 	case c.p.queryByURL: // nothing would sign what the request's query says
 		return "", c.fail(ReasonPrecondition, "url")
 	}
+	return full, nil
+}
+
+func urlPart(full string, kind partKind) string {
 	if kind == partURL {
-		return full, nil
+		return full
 	}
-	rest := full[scheme+len("://"):]
+	rest := full[strings.Index(full, "://")+len("://"):]
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
 		end = len(rest)
 	}
 	if kind == partHost {
-		return rest[:end], nil
+		return rest[:end]
 	}
 	path := rest[end:]
 	if kind == partPath {
@@ -209,7 +226,7 @@ func (c *check) urlToken(kind partKind) (string, *Error) {
 	if path == "" || path[0] != '/' {
 		path = "/" + path
 	}
-	return path, nil
+	return path
 }
 
 // formSorted is name and value of each pair, sorted, joined by nothing.

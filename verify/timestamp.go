@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -125,21 +126,19 @@ func (c *check) judge(text string) *Error {
 	c.envelope.Timestamp, c.envelope.Time = text, t
 	d := t.Sub(c.now) // saturates, so a far date stays far
 	c.envelope.Distance = d
-	window := spec.window
-	if c.v.Tolerance != 0 {
-		window = c.v.Tolerance
-	}
-	if window == 0 {
-		return nil
-	}
-	future := window
-	if spec.pastOnly {
-		future = max(window, leastFuture)
-	}
-	if d > future || d < -window {
+	if past, future := c.windows(); past != 0 && (d > future || d < -past) {
 		return c.fail(ReasonTimestampOutOfWindow, spec.from.String())
 	}
 	return nil
+}
+
+// windows are how far the timestamp may be from now either way; 0: no limit.
+func (c *check) windows() (past, future time.Duration) {
+	past = cmp.Or(c.v.Tolerance, c.p.timestamp.window)
+	if future = past; past != 0 && c.p.timestamp.pastOnly {
+		future = max(past, leastFuture)
+	}
+	return past, future
 }
 
 // stage is when a value can be had.

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,6 +33,9 @@ type Verifier struct {
 	Params map[string]string
 	// Handshakes says how challenges and pings of the scheme are answered.
 	Handshakes Handshakes
+	// ExplainBytes is the most that Explain hashes. Defaults to 256 MiB. A body of more
+	// than a 256th of it is tried as it arrived, and in no other form.
+	ExplainBytes int64
 	// Now defaults to time.Now.
 	Now func() time.Time
 }
@@ -176,11 +180,7 @@ func (c *check) run() *Error {
 	if err := c.beforeBody(); err != nil {
 		return err
 	}
-	most := c.v.MaxBody
-	if most == 0 {
-		most = DefaultMaxBody
-	}
-	if len(c.r.Body) > most {
+	if len(c.r.Body) > c.mostBody() {
 		return c.fail(ReasonBodyTooLarge, "")
 	}
 	if err := c.prepare(); err != nil {
@@ -218,6 +218,8 @@ func (c *check) prepare() *Error {
 	}
 	return c.resolve()
 }
+
+func (c *check) mostBody() int { return cmp.Or(c.v.MaxBody, DefaultMaxBody) }
 
 // afterSignature is step 8: what nobody needed before.
 func (c *check) afterSignature() *Error {

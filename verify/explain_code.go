@@ -1,0 +1,69 @@
+package verify
+
+// explainCode is for schemes that a recipe cannot say: what they sign is known to
+// their code alone, so other keys and other spellings of the URL are tried on it
+// whole.
+func (x *explainer) explainCode() {
+	e := x.out.Error
+	if e == nil {
+		return
+	}
+	x.out.Timestamp, x.out.Distance, x.out.DeliveryID = shortened(e.Timestamp), e.Distance, e.DeliveryID
+	switch e.Reason {
+	case ReasonTimestampMalformed:
+		x.add("ts_format", "send the timestamp as the scheme says", "%s", unitText["ts_format"])
+		return
+	case ReasonTimestampOutOfWindow:
+		x.addWindow(e.Distance, 0)
+	case ReasonSignatureMismatch, ReasonKeyUnknown, ReasonKeyExpired, ReasonKeyNotYetValid:
+	default:
+		return // the reason says it
+	}
+	x.urls = spellings(x.publicURL())
+	for n := 0; n <= 2; n++ {
+		for i := range x.keys {
+			for u := range others(len(x.urls)) {
+				k := &x.keys[i]
+				if k.faults+min(u, 1) != n {
+					continue
+				}
+				if x.spent.bytes >= x.spent.most {
+					x.addSearchCut()
+					return
+				}
+				if x.tryCode(k, x.urls[u]) {
+					x.codeHit(k, u)
+					return
+				}
+			}
+		}
+	}
+	if !x.has("ts_window") {
+		x.addNoMatch()
+	}
+}
+
+// tryCode verifies with one key, whatever its span and the clock.
+func (x *explainer) tryCode(k *tryKey, url string) bool {
+	x.out.MACs++
+	x.spent.bytes += int64(len(x.c.r.Body)) + costPublic
+	x.out.Bytes = x.spent.bytes
+	keys, err := NewKeySet(Key{Secret: k.key.Secret})
+	if err != nil {
+		return false
+	}
+	v := *x.c.v
+	v.Keys, v.URL, v.Tolerance = keys, url, 1<<62
+	_, err = v.Verify(x.c.r)
+	return err == nil
+}
+
+func (x *explainer) codeHit(k *tryKey, u int) {
+	x.out.MatchedKey = k.key.ID
+	list := append([]departure(nil), k.list...)
+	if u > 0 {
+		list = append(list, urlDeparture(x.urls[0], x.urls[u]))
+	}
+	x.proven(list, keyPhrase(k.key))
+	x.otherKey(k)
+}

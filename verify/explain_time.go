@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// leastMillis tells the units of a Unix time apart: as seconds it lies in the year
+// 5138, as milliseconds in 1973.
+const leastMillis = 100_000_000_000
+
+// timeReading is a text of the timestamp that may have been signed.
+type timeReading struct{ text, code string }
+
+// readTimes finds the timestamp and, where it is in another unit or format than the
+// scheme's, what it would be in others.
+func (x *explainer) readTimes() {
+	spec := x.c.p.timestamp
+	if spec == nil {
+		x.times = []timeReading{{text: x.firstHeader(presetFacts().times)}}
+		return
+	}
+	text, err := x.c.demand(&spec.from)
+	if err != nil {
+		if spec.from.kind != placeHeader {
+			x.missing(spec.from.String(), false)
+		}
+		x.times = []timeReading{{}}
+		return
+	}
+	x.times = []timeReading{{text: text}}
+	x.out.Tolerance, _ = x.c.windows()
+	at, code := spec.unit(text)
+	if code == "" || spec.from.kind != placeJSON && spec.from.kind != placeForm {
+		x.out.Timestamp = shortened(text)
+	}
+	if code != "" {
+		x.add(code, "send the timestamp as the scheme says", "%s", unitText[code])
+	}
+	if at.IsZero() {
+		return
+	}
+	x.out.Distance = at.Sub(x.c.now)
+	if code == "" {
+		return
+	}
+	for _, format := range []timeFormat{spec.format, unixSeconds, unixMillis} {
+		reading := timeReading{format.format(at), code}
+		known := false
+		for _, t := range x.times {
+			known = known || t.text == reading.text
+		}
+		if !known {
+			x.times = append(x.times, reading)
+		}
+	}
+}
+
+var unitText = map[string]string{
+	"ts_millis":  "the timestamp is in milliseconds, the scheme's is in seconds",
+	"ts_seconds": "the timestamp is in seconds, the scheme's is in milliseconds",
+	"ts_format":  "the timestamp is not written as the scheme says",
+}
+
+// unit reads a timestamp whatever its format; the code says what is wrong with that.
+func (s *timestampSpec) unit(text string) (time.Time, string) {
+	at, ok := s.format.parse(text)
+	switch n, number := digits(text, 15); {
+	case s.format == unixSeconds && number && n >= leastMillis:
+		return time.UnixMilli(n), "ts_millis"
+	case s.format == unixMillis && number && n < leastMillis && n > 0:
+		return time.Unix(n, 0), "ts_seconds"
+	case ok:
+		return at, ""
+	}
+	return looseTime(strings.TrimSpace(text)), "ts_format"
+}
+
+// looseTime is zero for what is no time at all.
+func looseTime(text string) time.Time {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		switch a := math.Abs(f); {
+		case !(a < leastMillis*1000):
+			return time.Time{}
+		case a >= leastMillis:
+			return time.UnixMilli(int64(f))
+		}
+		return time.Unix(int64(f), 0)
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", http.TimeFormat, time.RFC1123Z} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// judgeTime adds the window's verdict on the moment that was meant.
+func (x *explainer) judgeTime() {
+	if x.c.p.timestamp == nil || x.out.Timestamp == "" && x.out.Distance == 0 {
+		return
+	}
+	past, future := x.c.windows()
+	if d := x.out.Distance; past != 0 && (d < -past || d > future) {
+		x.addWindow(d, past)
+	}
+}
+
+func (x *explainer) addWindow(d, past time.Duration) {
+	way, fix := "ahead of", "set the sender's clock (NTP)"
+	if d < 0 {
+		way, fix = "behind", "set both clocks (NTP); sign each attempt afresh, with its own timestamp"
+	}
+	text := "the timestamp is too far from our clock"
+	if d != 0 {
+		text = "the timestamp is " + span(d.Abs()) + " " + way + " our clock"
+	}
+	if past != 0 {
+		text += ", " + span(past) + " are allowed"
+	}
+	x.add("ts_window", fix, "%s", text)
+}
+
+// span is a duration in whole seconds, or in a unit that people read at a glance.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Hour:
+		return strconv.FormatInt(int64(d/time.Second), 10) + " s"
+	case d < 48*time.Hour:
+		return strconv.FormatInt(int64(d/time.Hour), 10) + " h"
+	}
+	return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + " days"
+}
+
+const maxShown = 64
+
+// shortened keeps what came from a header from filling a screen.
+func shortened(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxShown], "") + "…"
+}
