@@ -17,7 +17,7 @@ type coder struct {
 	// where the recipe has a say.
 	algo   string
 	choose func(*Recipe) (string, error)
-	// encoding of secrets. Defaults to the kind of key's.
+	// encoding of shared secrets. Defaults to utf8.
 	encoding string
 	// usable refuses shared secrets of the wrong shape. Nil: any will do.
 	usable func(raw []byte) bool
@@ -70,6 +70,7 @@ var coders = map[string]*coder{
 	"messagebird-jwt": birdJWT().coder(),
 	"monday-jwt":      mondayJWT().coder(),
 	"plaid-jwt":       plaidJWT().coder(),
+	"plivo-v3":        plivoV3(),
 	"sns":             &sns,
 	"twilio":          &twilio,
 }

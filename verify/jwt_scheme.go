@@ -55,7 +55,7 @@ func (s *jwtScheme) compile(b *builder) error {
 		if err != nil {
 			return err
 		}
-		b.p.timestamp = &timestampSpec{from: place{kind: placeSig, name: s.stamp}, window: window, stage: stageCode}
+		b.p.timestamp = &timestampSpec{from: field(s.stamp), window: window, stage: stageCode}
 	}
 	return nil
 }
@@ -98,12 +98,15 @@ func (r *jwtRequest) claims(c *check) *Error {
 	if !ok {
 		return c.fail(ReasonClaimMismatch, r.scheme.header)
 	}
-	if r.scheme.id != "" {
-		jti, ok := claims.text("jti")
+	if id := r.scheme.id; id != "" {
+		text, ok := claims.text(id)
 		if !ok {
-			return c.fail(ReasonClaimMismatch, "claim:jti")
+			return c.fail(ReasonClaimMismatch, "claim:"+id)
 		}
-		c.fields[index(c.p.fields, r.scheme.id)] = jti
+		c.fields[index(c.p.fields, id)] = text
+	}
+	if stamp := r.scheme.stamp; stamp != "" {
+		c.fields[index(c.p.fields, stamp)] = claims.get(stamp).found
 	}
 	return r.scheme.judge(c, &claims)
 }

@@ -235,6 +235,11 @@ func (c *check) formSorted() (string, *Error) {
 	if err != nil {
 		return "", c.fail(ReasonBodyUnparsable, "form_sorted")
 	}
+	return joinPairs(pairs, "", ""), nil
+}
+
+// joinPairs sorts pairs by name, then value, and joins them.
+func joinPairs(pairs []pair, equals, between string) string {
 	slices.SortStableFunc(pairs, func(a, b pair) int {
 		if n := strings.Compare(a.name, b.name); n != 0 {
 			return n
@@ -242,11 +247,13 @@ func (c *check) formSorted() (string, *Error) {
 		return strings.Compare(a.value, b.value)
 	})
 	var b strings.Builder
-	for _, p := range pairs {
-		b.WriteString(p.name)
-		b.WriteString(p.value)
+	for i, p := range pairs {
+		if i > 0 {
+			b.WriteString(between)
+		}
+		b.WriteString(p.name + equals + p.value)
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // render gives the signed text to write, in pieces: the body is never copied.
