@@ -71,6 +71,7 @@ var coders = map[string]*coder{
 	"monday-jwt":      mondayJWT().coder(),
 	"plaid-jwt":       plaidJWT().coder(),
 	"plivo-v3":        plivoV3(),
+	"rfc9421":         messageSignature(),
 	"sns":             &sns,
 	"twilio":          &twilio,
 }

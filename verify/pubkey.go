@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha1"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -169,6 +170,19 @@ func (k publicKey) signRS(text []byte) ([]byte, error) {
 	r.FillBytes(sig[:32])
 	s.FillBytes(sig[32:])
 	return sig, nil
+}
+
+// verifyPSS takes RSASSA-PSS as RFC 9421 uses it.
+func (k publicKey) verifyPSS(text, sig []byte) bool {
+	p, ok := k.key.(*rsa.PublicKey)
+	sum := sha512.Sum512(text)
+	return ok && rsa.VerifyPSS(p, crypto.SHA512, sum[:], sig, &rsa.PSSOptions{SaltLength: sha512.Size}) == nil
+}
+
+// signPSS makes the signature that verifyPSS takes.
+func (k publicKey) signPSS(text []byte) ([]byte, error) {
+	sum := sha512.Sum512(text)
+	return k.signer.Sign(rand.Reader, sum[:], &rsa.PSSOptions{SaltLength: sha512.Size, Hash: crypto.SHA512})
 }
 
 // sign makes the signature that verify takes.

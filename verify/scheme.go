@@ -197,10 +197,10 @@ func Presets() []string {
 
 func (p *program) defaultEncoding() string {
 	switch {
+	case !p.algo.family.shared():
+		return "pem"
 	case p.code != nil && p.code.encoding != "":
 		return p.code.encoding
-	case p.algo.family.shared():
-		return "utf8"
 	}
-	return "pem"
+	return "utf8"
 }
