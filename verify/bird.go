@@ -15,34 +15,32 @@ const birdLife = 60 * time.Second
 //
 // Source: github.com/messagebird/go-rest-api, folder signature_jwt, whose one second
 // for clocks that differ is kept.
-func birdJWT() *jwtScheme {
-	return &jwtScheme{
-		header: "MessageBird-Signature-JWT", keys: "hmac-sha256",
-		algorithms: []jwtAlgorithm{jwtHS256, jwtHS384, jwtHS512},
-		id:         "jti", stamp: "nbf", window: time.Second, body: true, url: true,
-		judge: judgeBird,
-		make: func(c *check, o SignOptions) (any, error) {
-			if o.DeliveryID == "" {
-				return nil, errors.New("a delivery id is demanded")
-			}
-			url, err := c.urlHash()
-			if err != nil {
-				return nil, err
-			}
-			body := ""
-			if len(c.r.Body) > 0 {
-				body = hex.EncodeToString(c.bodySHA256())
-			}
-			return struct {
-				Issuer    string `json:"iss"`
-				NotBefore int64  `json:"nbf"`
-				Expires   int64  `json:"exp"`
-				ID        string `json:"jti"`
-				URLHash   string `json:"url_hash"`
-				BodyHash  string `json:"payload_hash,omitempty"`
-			}{"MessageBird", c.now.Unix(), c.now.Add(birdLife).Unix(), o.DeliveryID, url, body}, nil
-		},
-	}
+var birdJWT = jwtScheme{
+	header: "MessageBird-Signature-JWT", keys: "hmac-sha256",
+	algorithms: []jwtAlgorithm{jwtHS256, jwtHS384, jwtHS512},
+	id:         "jti", stamp: "nbf", window: time.Second, body: true, url: true,
+	judge: judgeBird,
+	make: func(c *check, o SignOptions) (any, error) {
+		if o.DeliveryID == "" {
+			return nil, errors.New("a delivery id is demanded")
+		}
+		url, err := c.urlHash()
+		if err != nil {
+			return nil, err
+		}
+		body := ""
+		if len(c.r.Body) > 0 {
+			body = hex.EncodeToString(c.bodySHA256())
+		}
+		return struct {
+			Issuer    string `json:"iss"`
+			NotBefore int64  `json:"nbf"`
+			Expires   int64  `json:"exp"`
+			ID        string `json:"jti"`
+			URLHash   string `json:"url_hash"`
+			BodyHash  string `json:"payload_hash,omitempty"`
+		}{"MessageBird", c.now.Unix(), c.now.Add(birdLife).Unix(), o.DeliveryID, url, body}, nil
+	},
 }
 
 func judgeBird(c *check, cs *jwtClaims) *Error {

@@ -19,9 +19,7 @@ const (
 // Source: github.com/plivo/plivo-go, utils.go, and plivo-python, signature_v3.py. They
 // differ on escapes in the query; decoded, as in Python and Java, is what Plivo's GET
 // requests need.
-func plivoV3() *coder {
-	return &coder{algo: "hmac-sha256", compile: compilePlivo, covers: plivoCovers, open: openPlivo, sign: signPlivo}
-}
+var plivoV3 = coder{algo: "hmac-sha256", compile: compilePlivo, covers: plivoCovers, open: openPlivo, sign: signPlivo}
 
 func compilePlivo(b *builder) error {
 	err := b.signatureOf(&SignatureRecipe{Name: plivoSignature, ListSep: ",", Encoding: "base64"})

@@ -17,12 +17,10 @@ import (
 // there, chooses among the keys. A digest that is covered is compared with the body;
 // one that is not covered says nothing. expires is taken as it is, without tolerance:
 // the window around created is wider, and would leave nothing of it.
-func messageSignature() *coder {
-	return &coder{
-		choose: messageAlgorithm, encoding: "base64",
-		fields:  []string{"tolerance_s", "label", "sig_alg", "required_components"},
-		compile: compileMessage, covers: messageCovers, open: openMessage, sign: signMessage,
-	}
+var messageSignature = coder{
+	choose: messageAlgorithm, encoding: "base64",
+	fields:  []string{"tolerance_s", "label", "sig_alg", "required_components"},
+	compile: compileMessage, covers: messageCovers, open: openMessage, sign: signMessage,
 }
 
 const (
