@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,11 +70,105 @@ func (l linter) node(n ast.Node) bool {
 			l.report(n, "a sleep in a test: wait for a condition with a deadline")
 		case !l.test && from.Name == "os" && callee.Sel.Name == "Exit" && !strings.HasPrefix(l.room, "cmd/"):
 			l.report(n, "a library that ends the process")
-		case l.room == "verify" && !l.test && from.Name == "bytes" && (callee.Sel.Name == "Equal" || callee.Sel.Name == "Compare"):
-			l.report(n, "a comparison that is not constant in time: use hmac.Equal")
 		}
 	}
+	if l.room == "verify" && !l.test && tellsBytesByTime(n) {
+		l.report(n, "a comparison that is not constant in time: use hmac.Equal")
+	}
 	return true
+}
+
+// secretNames are what a MAC, a signature or a secret is called in verify.
+var secretNames = []string{"mac", "sum", "sums", "sig", "digest", "signature", "given", "candidate", "secret"}
+
+// tellsBytesByTime says whether a comparison ends at the first byte that differs: any
+// by package bytes, and of values with such a name any but hmac.Equal and subtle.
+func tellsBytesByTime(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		return (n.Op == token.EQL || n.Op == token.NEQ) && !constant(n.X) && !constant(n.Y) && (secretive(n.X) || secretive(n.Y))
+	case *ast.CallExpr:
+		callee, ok := n.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		from, _ := callee.X.(*ast.Ident)
+		if from == nil || !slices.Contains([]string{"bytes", "strings", "slices", "reflect", "cmp", "maps"}, from.Name) ||
+			!slices.Contains([]string{"Equal", "Compare", "EqualFold", "DeepEqual", "HasPrefix", "HasSuffix", "Contains"}, callee.Sel.Name) {
+			return false
+		}
+		return from.Name == "bytes" && callee.Sel.Name != "HasPrefix" && callee.Sel.Name != "HasSuffix" ||
+			slices.ContainsFunc(n.Args, secretive) && !slices.ContainsFunc(n.Args, constant)
+	}
+	return false
+}
+
+// constant says whether an operand is written in the program, or is a truth value.
+func constant(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BasicLit, *ast.ParenExpr:
+		return true
+	case *ast.Ident:
+		return e.Name == "nil"
+	}
+	return false
+}
+
+// secretive finds the name behind conversions, slices and indexes.
+func secretive(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return slices.Contains(secretNames, e.Name)
+	case *ast.SelectorExpr:
+		return slices.Contains(secretNames, e.Sel.Name)
+	case *ast.SliceExpr:
+		return secretive(e.X)
+	case *ast.IndexExpr:
+		if of, ok := e.X.(*ast.SelectorExpr); ok && of.Sel.Name == "candidates" {
+			return true
+		}
+		return secretive(e.X)
+	case *ast.ParenExpr:
+		return secretive(e.X)
+	case *ast.CallExpr:
+		if f, ok := e.Fun.(*ast.Ident); ok && f.Name == "len" || len(e.Args) == 0 {
+			return false
+		}
+		f, ok := e.Fun.(*ast.SelectorExpr)
+		return ok && slices.Contains([]string{"Sum", "mac", "EncodeToString", "decode"}, f.Sel.Name) || secretive(e.Args[0])
+	}
+	return false
+}
+
+func TestTheLintSeesComparisonsThatTellByTime(t *testing.T) {
+	for text, want := range map[string]bool{
+		`mac == given`: true,
+		`string(c.sums[i][:size]) == c.candidates[j]`:    true,
+		`h.Sum(nil) != want`:                             true,
+		`hex.EncodeToString(s) == want`:                  true,
+		`bytes.Equal(a, b)`:                              true,
+		`bytes.Compare(a, b)`:                            true,
+		`strings.EqualFold(sig, x)`:                      true,
+		`slices.Equal(c.sums[0][:], x)`:                  true,
+		`strings.HasPrefix(want, given)`:                 true,
+		`hmac.Equal(mac, given)`:                         false,
+		`subtle.ConstantTimeCompare(mac, given)`:         false,
+		`sig == nil`:                                     false,
+		`secret == ""`:                                   false,
+		`len(sig) != size`:                               false,
+		`name == want`:                                   false,
+		`strings.HasPrefix(text, "whsec_")`:              false,
+		`c.p.signature.in != placeHeader`:                false,
+		`strings.Contains(c.p.recipe.Signature.In, "x")`: false,
+	} {
+		e, err := parser.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tellsBytesByTime(e); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
 }
 
 // docs demands a comment, beginning with the name, on what a library exports.
