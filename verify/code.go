@@ -92,23 +92,31 @@ func (b *builder) codeAlgo() error {
 	return nil
 }
 
+// compileCode refuses the fields that describe a signature, and lets the scheme do it.
 func (b *builder) compileCode() error {
 	if b.p.code == nil {
 		return nil
 	}
+	r := b.r
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"signature", !reflect.ValueOf(r.Signature).IsZero()}, {"template", r.Template != ""}, {"timestamp", r.Timestamp != nil},
+	} {
+		if f.set {
+			return wrongf(f.name, "does not go with %s", r.Algo)
+		}
+	}
 	return b.p.code.compile(b)
 }
 
-// codeOnly refuses the fields that the scheme does not read: those for code:NAME,
-// and with it those that describe a signature.
+// codeOnly refuses the fields for code:NAME that the scheme does not read.
 func (b *builder) codeOnly() error {
 	r := b.r
 	var reads []string
 	if b.p.code != nil {
 		reads = b.p.code.fields
-		if !reflect.ValueOf(r.Signature).IsZero() || r.Template != "" || r.Timestamp != nil {
-			return fmt.Errorf("signature, template and timestamp do not go with %s", r.Algo)
-		}
 	}
 	for _, f := range []struct {
 		name string
