@@ -1,0 +1,434 @@
+package verify
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// change is what somebody on the way does to a request.
+type change struct {
+	defect string
+	do     func(*Verifier, *Request)
+	reason Reason // empty: the change is not covered, and the request stays valid
+}
+
+// replace changes the first place in the body, which must be there.
+func replace(from, to string) func(*Verifier, *Request) {
+	return func(_ *Verifier, r *Request) {
+		if !bytes.Contains(r.Body, []byte(from)) {
+			panic("no " + from)
+		}
+		r.Body = bytes.Replace(r.Body, []byte(from), []byte(to), 1)
+	}
+}
+
+func setHeader(name string, lines ...string) func(*Verifier, *Request) {
+	return func(_ *Verifier, r *Request) { r.Header[name] = lines }
+}
+
+func setURL(url string) func(*Verifier, *Request) {
+	return func(v *Verifier, r *Request) { v.URL, r.URL = url, url }
+}
+
+func judgeChanges(t *testing.T, name, recipe string, changes []change) {
+	t.Helper()
+	v := vectorNamed(t, name)
+	if recipe == "" {
+		recipe = string(v.Scheme)
+	}
+	for _, c := range changes {
+		ver, err := v.verifier(compile(t, recipe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := v.request(t)
+		r.Header = r.Header.Clone()
+		if _, err := ver.Verify(r); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c.do(ver, &r)
+		if _, err := ver.Verify(r); reasonOf(err) != c.reason {
+			t.Errorf("%s: %s: %v, want %s", name, c.defect, err, c.reason)
+		}
+	}
+}
+
+func TestTwilioCovers(t *testing.T) {
+	const mismatch = ReasonSignatureMismatch
+	many := strings.Repeat("a=1&", maxPairs) + "a=1"
+	judgeChanges(t, "twilio/https-443-added", "", []change{
+		{"another path", setURL("https://mycompany.com/myapp2.php?foo=1&bar=2"), mismatch},
+		{"another query", setURL("https://mycompany.com/myapp.php?foo=1&bar=3"), mismatch},
+		{"another port", setURL("https://mycompany.com:444/myapp.php?foo=1&bar=2"), mismatch},
+		{"the usual port", setURL("https://mycompany.com:443/myapp.php?foo=1&bar=2"), ""},
+		{"http", setURL("http://mycompany.com/myapp.php?foo=1&bar=2"), mismatch},
+		{"a value", replace("Digits=1234", "Digits=1235"), mismatch},
+		{"a name", replace("Digits=", "Digitt="), mismatch},
+		{"the border of name and value, which is not signed", replace("Digits=1", "Digit=s1"), ""},
+		{"a field less", replace("&Digits=1234", ""), mismatch},
+		{"a field more", replace("Digits=1234", "Digits=1234&x=y"), mismatch},
+		{"a value twice", replace("Digits=1234", "Digits=1234&Digits=1234"), ""},
+		{"two values", replace("Digits=1234", "Digits=1234&Digits=1"), mismatch},
+		{"a broken escape", replace("Digits=1234", "Digits=%zz"), ReasonBodyUnparsable},
+		{"more fields than are read", func(_ *Verifier, r *Request) { r.Body = []byte(many) }, ReasonBodyUnparsable},
+		{"the form called JSON", setHeader("Content-Type", "application/json"), ReasonNotCovered},
+		{"two types", setHeader("Content-Type", "application/json", "application/x-www-form-urlencoded"), ReasonHeaderDuplicated},
+		{"a charset", setHeader("Content-Type", "application/x-www-form-urlencoded; charset=utf-8"), ""},
+		{"no type", setHeader("Content-Type"), ""},
+		{"two signatures", setHeader("X-Twilio-Signature", "a", "b"), ReasonHeaderDuplicated},
+		{"a twin", setHeader("X_Twilio_Signature", "a"), ReasonHeaderDuplicated},
+	})
+	const hash = "0a1ff7634d9ab3b95db5c9a2dfe9416e41502b283a80c7cf19632632f96e6620"
+	url := "https://mycompany.com/myapp.php?bodySHA256="
+	judgeChanges(t, "twilio/json-bodySHA256-only", "", []change{
+		{"the body", replace("true", "false"), mismatch},
+		{"no body", func(_ *Verifier, r *Request) { r.Body = nil }, mismatch},
+		{"another hash", setURL(url + strings.Repeat("0", 64)), mismatch},
+		{"upper case", setURL(url + strings.ToUpper(hash)), mismatch},
+		{"two hashes", setURL(url + hash + "&bodySHA256=" + hash), ReasonHeaderDuplicated},
+		{"no hash", setURL("https://mycompany.com/myapp.php"), ReasonNotCovered},
+	})
+}
+
+func TestTwilioSpellings(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://a.b/c?d=e'f":        "https://a.b/c?d=e'f https://a.b:443/c?d=e'f https://a.b/c?d=e%27f https://a.b:443/c?d=e%27f",
+		"https://a.b:8/c?d=e'f":      "https://a.b:8/c?d=e'f https://a.b/c?d=e'f https://a.b/c?d=e%27f https://a.b:8/c?d=e%27f",
+		"http://u:p@a.b/c":           "http://u:p@a.b/c http://u:p@a.b:80/c",
+		"https://[::1]/c?d=%27":      "https://[::1]/c?d=%27 https://[::1]:443/c?d=%27",
+		"https://[::1]:444":          "https://[::1]:444 https://[::1]",
+		"https://a.b/?x=\"<a b>\xc3": "https://a.b/?x=\"<a b>\xc3 https://a.b:443/?x=\"<a b>\xc3 https://a.b/?x=%22%3Ca%20b%3E%C3 https://a.b:443/?x=%22%3Ca%20b%3E%C3",
+	} {
+		if got := strings.Join(twilioURLs(url), " "); got != want {
+			t.Errorf("%s:\n%s\n%s", url, got, want)
+		}
+	}
+}
+
+func adyenItemsBody(items ...string) []byte {
+	for i := range items {
+		items[i] = `{"NotificationRequestItem":` + items[i] + `}`
+	}
+	return []byte(`{"notificationItems":[` + strings.Join(items, ",") + `]}`)
+}
+
+func TestAdyenCovers(t *testing.T) {
+	v := vectorNamed(t, "adyen/item-event")
+	item := string(v.request(t).Body)
+	item = item[strings.Index(item, `{"psp`) : len(item)-len("}]}")]
+	unsigned := strings.Replace(item, `"hmacSignature"`, `"other"`, 1)
+	forged := strings.Replace(item, `"value":1000`, `"value":9000`, 1)
+	body := func(items ...string) func(*Verifier, *Request) {
+		return func(_ *Verifier, r *Request) { r.Body = adyenItemsBody(items...) }
+	}
+	many := make([]string, maxAdyenItems+1)
+	for i := range many {
+		many[i] = item
+	}
+	changes := []change{
+		{"the same item twice", body(item, item), ""},
+		{"32 items", body(many[1:]...), ""},
+		{"33 items", body(many...), ReasonSignatureMalformed},
+		{"no item", body(), ReasonSignatureMissing},
+		{"no list", replace("notificationItems", "items"), ReasonSignatureMissing},
+		{"an item without a signature behind", body(item, unsigned), ReasonSignatureMissing},
+		{"an item without a signature in front", body(unsigned, item), ReasonSignatureMissing},
+		{"a forged item behind", body(item, forged), ReasonSignatureMismatch},
+		{"a forged item in front", body(forged, item), ReasonSignatureMismatch},
+		{"an item of another kind", replace("NotificationRequestItem", "X"), ReasonSignatureMissing},
+		{"a reason", replace(`"reason":"reason"`, `"reason":"other"`), ""},
+		{"a field twice", replace(`"eventCode":`, `"eventCode":"X","eventCode":`), ReasonBodyUnparsable},
+		{"the list twice", replace(`"notificationItems":`, `"notificationItems":[],"notificationItems":`), ReasonBodyUnparsable},
+		{"an object", replace(`"success":"true"`, `"success":{"a":1}`), ReasonBodyUnparsable},
+		{"a list for an amount", replace(`"amount":{"currency":"EUR","value":1000}`, `"amount":[1]`), ReasonSignatureMismatch},
+		{"true as a word", replace(`"success":"true"`, `"success":true`), ""},
+		{"no JSON", replace(`}]}`, `}]`), ReasonBodyUnparsable},
+		{"a number for a signature", replace(`"hmacSignature":"ipnxGCaUZ4l8TUW75a71/ghd2Fe5ffvX0pV4TLTntIc="`, `"hmacSignature":1`), ReasonSignatureMissing},
+		{"an unpadded signature", replace(`TLTntIc="`, `TLTntIc"`), ReasonSignatureMalformed},
+		{"too deep", replace(`"reason":"reason"`, `"reason":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)), ReasonBodyUnparsable},
+	}
+	for _, field := range []string{
+		`"pspReference":"psp`, `"originalReference":"o`, `"merchantAccountCode":"m`, `"merchantReference":"r`,
+		`"currency":"E`, `"value":1`, `"eventCode":"E`, `"success":"t`,
+	} {
+		changed := field[:len(field)-1] + string(field[len(field)-1]+1)
+		changes = append(changes, change{field, replace(field, changed), ReasonSignatureMismatch})
+	}
+	judgeChanges(t, "adyen/item-event", "", changes)
+}
+
+func TestBraintreeCovers(t *testing.T) {
+	const pair = "integration_public_key%7Cfde05ee185871053c6185af6a90b62ac0b4fa5d3"
+	changes := []change{
+		{"the payload", replace("PG5v", "PG5w"), ReasonSignatureMismatch},
+		{"no newline at the end", replace("%0A", ""), ""},
+		{"two newlines", replace("%0A", "%0A%0A"), ReasonSignatureMismatch},
+		{"the signature", replace("fde05", "fde06"), ReasonSignatureMismatch},
+		{"another public key", replace("integration_public_key", "integration_public_kez"), ReasonSignatureMismatch},
+		{"no public key", replace("integration_public_key", ""), ReasonSignatureMismatch},
+		{"a pair of another key in front", replace(pair, "x%7C"+strings.Repeat("0", 40)+"%26"+pair), ""},
+		{"a pair that is none behind", replace(pair, pair+"%26x"), ""},
+		{"no pair", replace("%7C", ""), ReasonSignatureMalformed},
+		{"upper case", replace("fde05", "FDE05"), ReasonSignatureMalformed},
+		{"ten thousand pairs", replace(pair, pair+strings.Repeat("%26x%7C", 10000)), ReasonSignatureMalformed},
+		{"33 pairs", replace(pair, strings.Repeat(pair+"%26", 32)+pair), ReasonSignatureMalformed},
+		{"no signature", replace("bt_signature", "signature"), ReasonSignatureMissing},
+		{"no payload", replace("bt_payload", "payload"), ReasonHeaderMissing},
+		{"two payloads", replace("bt_payload=", "bt_payload=x&bt_payload="), ReasonHeaderDuplicated},
+		{"two signatures", replace("bt_signature=", "bt_signature=x&bt_signature="), ReasonHeaderDuplicated},
+		{"more fields than are read", replace("bt_payload", strings.Repeat("a=1&", maxPairs)+"bt_payload"), ReasonBodyUnparsable},
+		{"a field more", replace("bt_payload", "x=y&bt_payload"), ""},
+		{"no form", replace("%0A", "%zz"), ReasonBodyUnparsable},
+	}
+	judgeChanges(t, "braintree/valid", "", changes)
+	s := compile(t, `{"algo":"code:braintree"}`)
+	for _, secret := range []string{"private", "|private", "public|"} {
+		k, err := NewKey("", []byte(secret), s.SecretSpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Verifier{Scheme: s, Keys: testSet(t, k)}).Check(); err == nil {
+			t.Errorf("secret %s was taken", secret)
+		}
+	}
+}
+
+func TestSNSCovers(t *testing.T) {
+	const topic = "arn:aws:sns:us-west-2:123456789012:MyTopic"
+	changes := []change{
+		{"the topic pinned", func(v *Verifier, _ *Request) { v.Params = map[string]string{snsTopic: topic} }, ""},
+		{"another topic pinned", func(v *Verifier, _ *Request) { v.Params = map[string]string{snsTopic: topic + "2"} }, ReasonClaimMismatch},
+		{"the version", replace(`Version": "2"`, `Version": "1"`), ReasonSignatureMismatch},
+		{"a number for the version", replace(`Version": "2"`, `Version": 2`), ReasonBodyUnparsable},
+		{"no version", replace(`SignatureVersion`, `X`), ReasonAlgorithmRefused},
+		{"the type", replace(`"Notification"`, `"UnsubscribeConfirmation"`), ReasonHeaderMissing},
+		{"a type that is none", replace(`"Notification"`, `"notification"`), ReasonBodyUnparsable},
+		{"no subject", replace(`"Subject": "My First Message", `, ``), ReasonSignatureMismatch},
+		{"no message", replace(`"Message":`, `"message":`), ReasonHeaderMissing},
+		{"no signature", replace(`"Signature":`, `"signature":`), ReasonSignatureMissing},
+		{"an empty signature", func(_ *Verifier, r *Request) {
+			r.Body = append(r.Body[:bytes.Index(r.Body, []byte(`"Signature":`))], `"Signature":""}`...)
+		}, ReasonSignatureMissing},
+		{"a short signature", func(_ *Verifier, r *Request) {
+			r.Body = append(r.Body[:bytes.Index(r.Body, []byte(`"Signature":`))], `"Signature":"AAAA"}`...)
+		}, ReasonSignatureMalformed},
+		{"a member twice", replace(`"Message":`, `"Message":"x","Message":`), ReasonBodyUnparsable},
+		{"a member that is not signed", replace(`{"Type"`, `{"X":"y","Type"`), ""},
+		{"no certificate", replace(`SigningCertURL`, `X`), ReasonKeySourceRefused},
+		{"too deep", replace(`{"Type"`, `{"X":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)+`,"Type"`), ReasonBodyUnparsable},
+		{"a form", func(_ *Verifier, r *Request) { r.Body = []byte("Type=Notification") }, ReasonBodyUnparsable},
+		{"a member moved into the one before", replace(`7bf324", "TopicArn"`, `7bf324\nSubject\nMy First Message", "X":"", "TopicArn"`), ReasonBodyUnparsable},
+	}
+	for _, member := range []string{
+		`"MessageId": "22`, `"TopicArn": "arn`, `"Subject": "M`, `"Message": "H`, `"Timestamp": "2`,
+	} {
+		changed := member[:len(member)-1] + string(member[len(member)-1]+1)
+		changes = append(changes, change{member, replace(member, changed), ReasonSignatureMismatch})
+	}
+	for _, url := range []string{
+		"http://sns.us-west-2.amazonaws.com/a.pem", "https://sns.us-west-2.amazonaws.com.evil.example/a.pem",
+		"https://evil.example/sns.us-west-2.amazonaws.com/a.pem", "https://sns.us-west-2.amazonaws.com@evil.example/a.pem",
+		"https://sns.us-west-2.amazonaws.com:443/a.pem", "https://sns.us-west-2.amazonaws.com/a.pem?x", "https://sns.us-west-2.amazonaws.com/a.cer",
+		"https://sns.us-west-2.amazonaws.com", "https://sns.us.west.amazonaws.com/a.pem", "https://xsns.us-west-2.amazonaws.com/a.pem",
+		"https://sns.us-west-2.amazonaws.com\\\\.evil.example/a.pem", "HTTPS://sns.us-west-2.amazonaws.com/a.pem", "",
+	} {
+		to := func(v *Verifier, r *Request) {
+			replace("https://sns.us-west-2.amazonaws.com/SimpleNotificationService-test.pem", url)(v, r)
+			replace(`"Message"`, `"message"`)(v, r) // decided before anything else
+		}
+		changes = append(changes, change{url, to, ReasonKeySourceRefused})
+	}
+	judgeChanges(t, "aws-sns/v2-notification", "", changes)
+	judgeChanges(t, "aws-sns/subscription", "", []change{
+		{"the token", replace(`"Token": "2`, `"Token": "3`), ReasonSignatureMismatch},
+		{"the URL", replace(`ConfirmSub`, `Confirmsub`), ReasonSignatureMismatch},
+		{"the type", replace(`"SubscriptionConfirmation"`, `"UnsubscribeConfirmation"`), ReasonSignatureMismatch},
+	})
+}
+
+func TestSNSDemands(t *testing.T) {
+	v1 := vectorNamed(t, "aws-sns/v1-notification")
+	ver, err := v1.verifier(compile(t, `{"algo":"code:sns","min_signature_version":2}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ver.Verify(v1.request(t)); reasonOf(err) != ReasonAlgorithmRefused {
+		t.Errorf("version 1 where 2 is demanded: %v", err)
+	}
+	ver.Scheme = compile(t, `{"algo":"code:sns","params":["topic_arn"]}`)
+	ver.Params = nil
+	if err := ver.Check(); err == nil {
+		t.Error("a topic that is demanded and not given")
+	}
+	if _, err := ver.Verify(v1.request(t)); reasonOf(err) != ReasonPrecondition {
+		t.Errorf("a topic that is demanded and not given: %v", err)
+	}
+}
+
+func TestContentfulCovers(t *testing.T) {
+	const mismatch = ReasonSignatureMismatch
+	judgeChanges(t, "contentful/valid", "", []change{
+		{"the method", func(_ *Verifier, r *Request) { r.Method = "PUT" }, mismatch},
+		{"no method", func(_ *Verifier, r *Request) { r.Method = "" }, ReasonHeaderMissing},
+		{"the path", setURL("https://hooks.example.com/api/v1/resources/2"), mismatch},
+		{"a query", setURL("https://hooks.example.com/api/v1/resources/1?a=b"), mismatch},
+		{"the host", setURL("https://example.com/api/v1/resources/1"), ""},
+		{"the body", replace("e1", "e2"), mismatch},
+		{"no body", func(_ *Verifier, r *Request) { r.Body = nil }, mismatch},
+		{"a listed header", setHeader("authorization", "Bearer TOKEM"), mismatch},
+		{"the topic", setHeader("x-contentful-topic", "ContentManagement.Entry.unpublish"), mismatch},
+		{"the time", setHeader("x-contentful-timestamp", "1700000000001"), mismatch},
+		{"a listed header twice", setHeader("authorization", "Bearer TOKEN", "Bearer TOKEN"), ReasonHeaderDuplicated},
+		{"a listed header empty", setHeader("authorization", ""), ReasonHeaderMissing},
+		{"a header that is not listed", setHeader("x-other", "a"), ""},
+	})
+	for path, want := range map[string]string{"/a b/c?d=e&f=/'": "/a%20b/c?d%253De%2526f%253D%252F'", "/a%20b": "/a%2520b", "/ü?": "/%C3%BC?", "/a;b,c": "/a;b,c"} {
+		if got := escapedAgain(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestHook0Covers(t *testing.T) {
+	const (
+		mismatch = ReasonSignatureMismatch
+		v0       = "v0=d17d66b66fca89390c5b967c45e8928fc732db07a0aabe8167b1e98213081ffe"
+		v1       = "v1=19a6fb8f6581715b241a93af02a58611c3b0ac7b747a8d2a5b120ee418d0c347"
+		h        = "h=x-event-id x-delivery-id"
+	)
+	zero := strings.Repeat("0", 64)
+	signature := func(items ...string) func(*Verifier, *Request) {
+		return setHeader("X-Hook0-Signature", strings.Join(items, ","))
+	}
+	judgeChanges(t, "hook0/a-header-scheme-signature-verifies", "", []change{
+		{"the time", signature("t=1800000001", h, v1), mismatch},
+		{"the names", signature("t=1800000000", "h=x-event-id", v1), mismatch},
+		{"no names", signature("t=1800000000", v1), mismatch},
+		{"a name twice", signature("t=1800000000", h+" x-event-id", v1), ReasonSignatureMalformed},
+		{"the body", replace("created", "deleted"), mismatch},
+		{"a listed header", setHeader("x-event-id", "evt-2"), mismatch},
+		{"a listed header missing", setHeader("x-event-id"), ReasonHeaderMissing},
+		{"a listed header twice", setHeader("X-Event-Id", "evt-1"), ReasonHeaderDuplicated},
+		{"a wrong v1 beside v0", signature("t=1800000000", h, "v1="+zero, v0), mismatch},
+		{"a wrong v0 beside v1", signature("t=1800000000", h, v1, "v0="+zero), ""},
+		{"the right one of two", signature("t=1800000000", h, "v1="+zero, v1), ""},
+		{"blanks in the list", signature("t=1800000000 ", " "+h, " "+v1), ""},
+		{"two lines", setHeader("X-Hook0-Signature", "t=1800000000,"+h, v1), ""},
+		{"v1 called v0", signature("t=1800000000", h, "v0"+v1[2:]), mismatch},
+	})
+	// A dot moved from one value to the next gives the same text.
+	s := compile(t, `{"algo":"code:hook0","id":{"from":"header:X-Event-Id"}}`)
+	k, _ := NewKey("k1", []byte(testSecret), SecretSpec{})
+	ver := Verifier{Scheme: s, Keys: testSet(t, k), Now: at(time.Unix(1800000000, 0))}
+	head := "1800000000.x-event-id x-type.evt-1.user.created."
+	r := Request{Header: http.Header{
+		"X-Event-Id": {"evt-1"}, "X-Type": {"user.created"},
+		"X-Hook0-Signature": {"t=1800000000,h=x-event-id x-type,v1=" + hex.EncodeToString(k.mac(1, []byte(head), nil))},
+	}}
+	if env, err := ver.Verify(r); err != nil || !env.IDSigned {
+		t.Errorf("%+v, %v", env, err)
+	}
+	r.Header["X-Event-Id"], r.Header["X-Type"] = []string{"evt-1.user"}, []string{"created"}
+	if env, err := ver.Verify(r); err != nil || env.IDSigned {
+		t.Errorf("an id that may have taken a part of its neighbour is called signed: %+v, %v", env, err)
+	}
+}
+
+// What SignRequest makes equals what the senders' own code made.
+func TestSchemesInCodeSignTheVectors(t *testing.T) {
+	for _, name := range []string{
+		"twilio/https-443-added", "twilio/http-port", "twilio/multi-values-deduped", "twilio/json-bodySHA256-only",
+		"adyen/item-event", "braintree/valid", "hook0/a-body-scheme-signature-verifies",
+	} {
+		v := vectorNamed(t, name)
+		ver, err := v.verifier(compile(t, string(v.Scheme)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := v.request(t)
+		r := v.request(t)
+		if v.Name == "twilio/https-443-added" {
+			ver.URL = strings.Replace(ver.URL, ".com", ".com:443", 1) // signed as configured
+		}
+		r.Header = http.Header{"Content-Type": r.Header["Content-Type"]}
+		r.Body = bytes.Replace(r.Body, []byte(`"hmacSignature":"ipnxGCaUZ4l8TUW75a71/ghd2Fe5ffvX0pV4TLTntIc="`), nil, 1)
+		r.Body = bytes.Replace(r.Body, []byte("bt_signature=integration_public_key%7Cfde05ee185871053c6185af6a90b62ac0b4fa5d3&"), nil, 1)
+		got, err := ver.SignRequest(r, SignOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, header := range []string{"X-Twilio-Signature", "X-Hook0-Signature"} {
+			a, _, _ := headerValue(got.Header, header)
+			if b, _, _ := headerValue(want.Header, header); a != b {
+				t.Errorf("%s: %s, want %s", name, a, b)
+			}
+		}
+		if len(got.Body) != len(want.Body) || got.URL != want.URL {
+			t.Errorf("%s: %s %s", name, got.URL, got.Body)
+		}
+		if _, err := ver.SignRequest(got, SignOptions{}); err == nil {
+			t.Errorf("%s: was signed twice", name)
+		}
+	}
+}
+
+func TestSchemesInCodeSignWhatTheyVerify(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, _ := x509.MarshalPKCS8PrivateKey(private)
+	pem := string(pemText("PRIVATE KEY", der))
+	json, form := http.Header{"Content-Type": {"application/json"}}, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	payload := base64.StdEncoding.EncodeToString([]byte("<n/>"))
+	for _, test := range []struct {
+		recipe, secret string
+		r              Request
+		id             string // what Verify finds
+	}{
+		{`{"algo":"code:twilio"}`, testSecret, Request{Header: form, Body: []byte("b=2&a=1"), URL: "/in?q=1"}, ""},
+		{`{"algo":"code:twilio"}`, testSecret, Request{Header: json, Body: []byte(`{"a":1}`), URL: "/in?q=1"}, ""},
+		{`{"algo":"code:twilio"}`, testSecret, Request{Header: json, Body: []byte(`{"a":1}`)}, ""},
+		{`{"algo":"code:adyen-item"}`, strings.Repeat("aB", 32), Request{Body: adyenItemsBody(`{"pspReference":"a:b","amount":{"value":10}}`, `{"additionalData":{"x":"y"},"success":true}`)}, ""},
+		{`{"algo":"code:braintree"}`, "public|private", Request{Body: []byte("bt_payload=" + payload + "%0A")}, ""},
+		{`{"algo":"code:sns","params":["topic_arn"],"id":{"from":"json:/MessageId"}}`, pem, Request{Body: []byte(`{"Message":"<é>"}`)}, "dlv_1"},
+		{`{"algo":"code:sns","id":{"from":"json:/MessageId"}}`, pem, Request{Body: []byte(`{"Message":"m","Subject":"s","SignatureVersion":"1","MessageId":"own"}`)}, "own"},
+		{`{"algo":"code:contentful"}`, testSecret, Request{Method: "POST", Body: []byte(`{}`), URL: "/in?q=1", Header: http.Header{"X-Contentful-Topic": {"a"}}}, ""},
+		{`{"algo":"code:contentful","id":{"from":"header:X-Id"}}`, testSecret, Request{Method: "POST", Body: []byte(`{}`)}, "dlv_1"},
+		{`{"algo":"code:hook0"}`, testSecret, Request{Body: []byte(`{}`)}, ""},
+		{`{"algo":"code:hook0","header":"X-Sig","id":{"from":"header:X-Event-Id"}}`, testSecret, Request{Body: []byte(`{}`)}, "dlv_1"},
+	} {
+		s := compile(t, test.recipe)
+		k, err := NewKey("k1", []byte(test.secret), s.SecretSpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ver := Verifier{
+			Scheme: s, Keys: testSet(t, k), Now: at(t0), URL: "https://hooks.example.com/in",
+			Params: map[string]string{snsTopic: "arn:aws:sns:eu-west-1:1:t"},
+		}
+		before := fmt.Sprint(test.r)
+		r, err := ver.SignRequest(test.r, SignOptions{DeliveryID: "dlv_1"})
+		if err != nil {
+			t.Errorf("%s: %v", test.recipe, err)
+			continue
+		}
+		env, err := ver.Verify(r)
+		if err != nil || env.DeliveryID != test.id || s.HasTimestamp() && !env.Time.Equal(t0) {
+			t.Errorf("%s: %+v, %v", test.recipe, env, err)
+		}
+		if fmt.Sprint(test.r) != before {
+			t.Errorf("%s: the request was changed", test.recipe)
+		}
+	}
+}
