@@ -32,6 +32,15 @@
 // Precise reasons go to [Config.OnResult], never to the sender. No answer is a
 // redirect, and none is a 2xx without a commit.
 //
+// # Why a signature does not match
+//
+// [Proxy.Run] looks into requests whose MAC has failed and tells [Config.OnExplain]
+// what [verify.Verifier.Explain] finds: one request at a time, at most one a second
+// of each source, bodies up to 1 MiB, each within a second of its arrival or not at
+// all. It begins when the answer is written, and never changes one. Until it lets
+// go of a body, its bytes count as in flight. The keys of the same tenant's other
+// sources are tried too, never those of another tenant.
+//
 // # What it expects of the server
 //
 // [NewServer] has the timeouts and limits that the checks above count on. The

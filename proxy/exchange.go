@@ -26,10 +26,11 @@ type exchange struct {
 	source   *source // nil until the route is known
 	reading  reading
 	result   Result
-	consumed bool   // the body was read to its end
-	timedOut bool   // reading the body was
-	answered bool   // the answer's header is written
-	out      []byte // the answer's body; its memory is used again
+	consumed bool      // the body was read to its end
+	timedOut bool      // reading the body was
+	answered bool      // the answer's header is written
+	out      []byte    // the answer's body; its memory is used again
+	evidence *evidence // kept to be explained; nil: nothing is
 }
 
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
@@ -127,6 +128,7 @@ func (x *exchange) receive(req verify.Request) error {
 	if err == nil {
 		req.Body = body.bytes
 		err = x.accept(req, body)
+		x.keep(req, body, err)
 	}
 	x.p.buffers.put(body)
 	return err
@@ -172,9 +174,11 @@ func (x *exchange) end() {
 		x.result.Err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		x.refuse(errPanic)
 		x.report()
+		x.explain()
 		return // x may still be in use somewhere
 	}
 	x.report()
+	x.explain()
 	x.reset()
 	x.p.exchanges.Put(x)
 }

@@ -113,6 +113,14 @@ func (b *budget) give(r *reading) {
 	b.serve()
 }
 
+// release returns bytes that were kept when their slot was given back.
+func (b *budget) release(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes += bytes
+	b.serve()
+}
+
 func (b *budget) fits(r *reading) bool { return b.requests > 0 && b.bytes >= r.bytes }
 
 func (b *budget) admit(r *reading) {

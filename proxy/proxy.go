@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 // Inbox is what the proxy needs of the store.
@@ -45,6 +46,11 @@ type Config struct {
 	// OnResult is called once for each request, also when the sender has gone, just
 	// before the answer leaves. It should not block.
 	OnResult func(context.Context, Result)
+	// OnExplain is told why the MAC of a request failed: of at most one request a
+	// second of each source, by Run, after OnResult with the same Result. The request
+	// has long been answered then; nothing here changes an answer. Nil: nothing is
+	// explained.
+	OnExplain func(context.Context, Explained)
 }
 
 const (
@@ -63,6 +69,9 @@ type Proxy struct {
 	buffers  buffers
 	lines    lines
 	draining atomic.Bool
+
+	explainer explainer
+	causes    func(*evidence) ([]verify.Cause, error)
 
 	exchanges sync.Pool // of *exchange
 }
@@ -95,6 +104,9 @@ func New(in Inbox, cfg Config) (*Proxy, error) {
 		budget:  &budget{requests: cfg.InFlight, bytes: cfg.BodyBytes},
 		buffers: newBuffers(),
 		lines:   newLines(),
+
+		explainer: newExplainer(),
+		causes:    (*evidence).causes,
 	}, nil
 }
 

@@ -56,8 +56,11 @@ type Result struct {
 	Distance time.Duration
 	Duration time.Duration // from the end of the request's header to the answer
 
-	Duplicate     bool
-	FirstConflict bool // no conflict was seen before under this id: the time for an alarm
+	Duplicate bool
+	// Explaining: OnExplain will be told of this request too. Unexplained: its MAC has
+	// failed, and nobody will look into it.
+	Explaining, Unexplained bool
+	FirstConflict           bool // no conflict was seen before under this id: the time for an alarm
 	// Disconnected: the sender had closed its side before the answer. What it sent
 	// whole was stored all the same.
 	Disconnected bool

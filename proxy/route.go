@@ -25,6 +25,7 @@ func newRoutes(cfg Config) (routes, error) {
 		}
 	}
 	names := make(map[string]bool)
+	var all []*source
 	for _, s := range cfg.Sources {
 		c, err := newSource(s, cfg.BodyBytes)
 		if err == nil && names[s.Name] {
@@ -41,6 +42,14 @@ func newRoutes(cfg Config) (routes, error) {
 			return routes{}, fmt.Errorf("source %q: %w", s.Name, err)
 		}
 		names[s.Name] = true
+		all = append(all, c)
+	}
+	for _, s := range all {
+		for _, other := range all {
+			if other != s && other.tenant == s.tenant {
+				s.others = append(s.others, other.verifier.Keys)
+			}
+		}
 	}
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hooklatch/hooklatch/inbox"
@@ -74,6 +75,8 @@ type source struct {
 	name, tenant, host, path string
 
 	verifier  *verify.Verifier
+	others    []verify.KeySet // of the tenant's other sources
+	explained atomic.Int64    // when a request was last kept to be explained
 	now       func() time.Time
 	tolerance time.Duration // what senders are told of the window
 	maxBody   int64
