@@ -172,7 +172,7 @@ func (d *devRun) run(ctx context.Context) error {
 	server := &server{
 		cfg: d.config(ls, destination, to), secrets: &secrets{DatabaseURL: d.url, Verifiers: map[string]*verify.Verifier{devSource: v}},
 		log: slog.New(&devLog{events: d.events}), receives: true, forwards: true, throwaway: true,
-		onRequest: d.events.request, onAttempt: d.events.attempt, wrap: wrap,
+		onRequest: d.events.request, onExplain: d.events.explained, onAttempt: d.events.attempt, wrap: wrap,
 	}
 	return d.serve(ctx, server, ls, v)
 }

@@ -112,6 +112,33 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	l.LogAttrs(ctx, level, "request", a...)
 }
 
+// logExplained writes why the MAC of a request had failed, in a line after its own.
+func logExplained(ctx context.Context, l *slog.Logger, e *proxy.Explained) {
+	level := slog.LevelInfo
+	if e.Fault != nil {
+		level = slog.LevelError
+	}
+	if e.Dropped || !l.Enabled(ctx, level) {
+		return
+	}
+	var codes []string
+	for _, c := range e.Causes {
+		codes = append(codes, c.Code)
+	}
+	a := attributes(make([]slog.Attr, 0, 8))
+	a.text("request_id", requestID(e.RequestID))
+	a.text("source", e.Source)
+	a.text("reason", e.Reason)
+	a.text("delivery_id", e.DeliveryID)
+	a.text("key_id", e.KeyID)
+	a.text("causes", strings.Join(codes, ","))
+	a.add(milliseconds(e.Took))
+	if e.Fault != nil {
+		a.text("error", e.Fault.Error())
+	}
+	l.LogAttrs(ctx, level, "explained", a...)
+}
+
 // logAttempt writes the line of one attempt.
 func logAttempt(ctx context.Context, l *slog.Logger, r *consumer.AttemptResult) {
 	s, d := &r.Settlement, &r.Forward.Delivery

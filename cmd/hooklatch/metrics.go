@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,8 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	requests, refusals, keyUses         *prometheus.CounterVec
+	explained, explainDropped           *prometheus.CounterVec
+	refusalsDropped, keyUsesDropped     prometheus.Counter
 	duration, bodyBytes, distance       *prometheus.HistogramVec
 	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
 
@@ -42,6 +45,9 @@ func newMetrics() *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "hooklatch_" + name, Help: help}, labels)
 	}
+	single := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "hooklatch_" + name, Help: help})
+	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hooklatch_" + name, Help: help}, labels)
 	}
@@ -57,7 +63,13 @@ func newMetrics() *metrics {
 
 		requests: counter("requests_total", "Requests by what became of them.", "source", "outcome"),
 		refusals: counter("refusals_total", "Requests that were not accepted, by the precise reason.", "source", "reason"),
-		keyUses:  counter("key_uses_total", "Requests that a key has verified.", "source", "key_id"),
+		keyUses:  counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
+
+		explained:       counter("explain_results_total", "Refused requests that were looked into, by the first cause found.", "source", "cause"),
+		explainDropped:  counter("explain_dropped_total", "Requests whose MAC failed and that were not looked into.", "source"),
+		refusalsDropped: single("refusals_dropped_total", "Refusals that are missing in the database: there were too many kinds to remember."),
+		keyUsesDropped:  single("key_uses_dropped_total", "Uses of keys that are missing in the database, for the same reason."),
+
 		duration: histogram("request_duration_seconds", "Time from the end of a request's header to the answer.", latency, "source"),
 		bodyBytes: histogram("request_body_bytes", "Size of bodies, read or declared.",
 			prometheus.ExponentialBuckets(256, 4, 10), "source"),
@@ -79,7 +91,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.keyUses, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.keyUses, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -97,6 +109,7 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 		}
 		m.duration.WithLabelValues(name)
 		m.bodyBytes.WithLabelValues(name)
+		m.explainDropped.WithLabelValues(name)
 		if verifiers[name] == nil {
 			continue
 		}
@@ -104,7 +117,10 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 			m.distance.WithLabelValues(name)
 		}
 		for _, k := range verifiers[name].Keys.Keys() {
-			m.keyUses.WithLabelValues(name, k.ID)
+			m.keyUses.WithLabelValues(name, k.ID, "false")
+			if !k.NotAfter.IsZero() {
+				m.keyUses.WithLabelValues(name, k.ID, "true")
+			}
 			if !k.NotAfter.IsZero() {
 				m.keyNotAfter.WithLabelValues(name, k.ID).Set(unixSeconds(k.NotAfter))
 			}
@@ -138,6 +154,9 @@ func (m *metrics) request(r *proxy.Result) {
 	if r.Distance != 0 {
 		m.distance.WithLabelValues(r.Source).Observe(r.Distance.Seconds())
 	}
+	if r.Unexplained {
+		m.explainDropped.WithLabelValues(r.Source).Inc()
+	}
 	switch r.Outcome {
 	case proxy.OutcomeRefused, proxy.OutcomeUnavailable:
 		m.refusals.WithLabelValues(r.Source, r.Reason).Inc()
@@ -145,7 +164,22 @@ func (m *metrics) request(r *proxy.Result) {
 	case proxy.OutcomeAccepted:
 		m.lastAccepted.WithLabelValues(r.Source).Set(unixSeconds(time.Now()))
 	}
-	m.keyUses.WithLabelValues(r.Source, r.KeyID).Inc()
+	m.keyUses.WithLabelValues(r.Source, r.KeyID, strconv.FormatBool(r.Retiring)).Inc()
+}
+
+// explanation counts one request that was to be looked into.
+func (m *metrics) explanation(e *proxy.Explained) {
+	cause := "none"
+	switch {
+	case e.Dropped:
+		m.explainDropped.WithLabelValues(e.Source).Inc()
+		return
+	case e.Fault != nil:
+		cause = "internal"
+	case len(e.Causes) > 0:
+		cause = e.Causes[0].Code
+	}
+	m.explained.WithLabelValues(e.Source, cause).Inc()
 }
 
 // batch counts one accept transaction.

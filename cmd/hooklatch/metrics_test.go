@@ -41,6 +41,8 @@ func filledMetrics(t *testing.T) *metrics {
 		m.request(&proxy.Result{Source: "billing", Outcome: o, Reason: "key_unknown", KeyID: "k1", BodyBytes: 100, Distance: -time.Second,
 			DeliveryID: "dlv_canary", EventType: "type.canary", Peer: "192.0.2.77"})
 	}
+	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "billing", KeyID: "canary"}, Causes: []verify.Cause{{Code: "body_crlf", Text: "canary"}}})
+	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "billing"}, Dropped: true})
 	m.request(&proxy.Result{Outcome: proxy.OutcomeRefused, Reason: "source_unknown", Code: "source_unknown"})
 	m.batch(3, time.Millisecond)
 	m.attempt(&consumer.AttemptResult{Forward: inbox.Forward{Destination: "app"}, Settlement: inbox.Settlement{Class: "5xx", Duration: time.Second}, LeaseLost: true})
@@ -70,7 +72,11 @@ var labelsOf = map[string]string{
 	"hooklatch_timestamp_distance_seconds":              "source",
 	"hooklatch_commit_duration_seconds":                 "",
 	"hooklatch_commit_batch_rows":                       "",
-	"hooklatch_key_uses_total":                          "key_id source",
+	"hooklatch_key_uses_total":                          "key_id retiring source",
+	"hooklatch_key_uses_dropped_total":                  "",
+	"hooklatch_refusals_dropped_total":                  "",
+	"hooklatch_explain_results_total":                   "cause source",
+	"hooklatch_explain_dropped_total":                   "source",
 	"hooklatch_key_not_after_timestamp_seconds":         "key_id source",
 	"hooklatch_certificate_not_after_timestamp_seconds": "domain",
 	"hooklatch_last_accepted_timestamp_seconds":         "source",

@@ -136,7 +136,7 @@ func TestServeCommitsHandsOnAndTells(t *testing.T) {
 		`hooklatch_requests_total{outcome="conflict",source="billing"} 1`,
 		`hooklatch_requests_total{outcome="unavailable",source="billing"} 0`,
 		`hooklatch_refusals_total{reason="signature_mismatch",source="billing"} 1`,
-		`hooklatch_key_uses_total{key_id="k1",source="billing"} 3`,
+		`hooklatch_key_uses_total{key_id="k1",retiring="false",source="billing"} 3`,
 		`hooklatch_attempts_total{class="2xx",destination="app"} 1`,
 		`hooklatch_forwards{destination="app",state="blocked"} 0`,
 		`hooklatch_oldest_due_age_seconds{destination="app",kind="new"} 0`,

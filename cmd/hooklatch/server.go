@@ -32,6 +32,7 @@ type server struct {
 	throwaway          bool // the database is: missing durability is a warning
 
 	onRequest func(context.Context, *proxy.Result) // takes the place of the log line; nil: none does
+	onExplain func(*proxy.Explained)               // the same
 	onAttempt func(*consumer.AttemptResult)        // the same
 	wrap      func(http.Handler) http.Handler
 	onReady   func()
@@ -42,6 +43,7 @@ type server struct {
 	look    *inbox.Store // for everything but the two paths
 
 	proxy      *proxy.Proxy
+	tally      *tally // nil: the process does not receive
 	public     *http.Server
 	admin      *http.Server
 	listeners  listeners
@@ -126,6 +128,7 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 	// Neither ends with ctx: the stop has an order of its own.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.health.Run(watching) })
+	endTally := s.count(context.WithoutCancel(ctx))
 	working, rest := context.WithCancel(context.WithoutCancel(ctx))
 	drained := s.work(working)
 	s.health.start()
@@ -142,7 +145,7 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 		s.log.Error("stopping: a listener failed", "error", failure)
 	}
 	rest()
-	if err := s.stop(drained, unwatch); err != nil {
+	if err := s.stop(drained, func() { endTally(); unwatch() }); err != nil {
 		return err
 	}
 	s.log.Info("stopped")
@@ -297,15 +300,48 @@ func (s *server) openProxy(ctx context.Context) error {
 	cfg := s.cfg.proxyConfig(s.secrets.Verifiers)
 	cfg.ConfigRevision = s.revision
 	cfg.OnResult = s.result
+	cfg.OnExplain = s.explained
+	s.tally = newTally(s.look, s.log, s.metrics)
 	if s.proxy, err = proxy.New(acceptInto(store), cfg); err != nil {
 		return fail(exitConfig, err, "hooklatch config check")
 	}
 	return nil
 }
 
+// count explains what the proxy refuses and writes the tallies, until end is called:
+// the last explanation is in the last tally.
+func (s *server) count(ctx context.Context) (end func()) {
+	if s.proxy == nil {
+		return func() {}
+	}
+	explaining, stop := context.WithCancel(ctx)
+	counting, finish := context.WithCancel(ctx)
+	var explained, counted sync.WaitGroup
+	explained.Go(func() { s.proxy.Run(explaining) })
+	counted.Go(func() { s.tally.Run(counting) })
+	return func() {
+		stop()
+		explained.Wait()
+		finish()
+		counted.Wait()
+	}
+}
+
+// explained is told of requests that were refused before.
+func (s *server) explained(ctx context.Context, e proxy.Explained) {
+	s.metrics.explanation(&e)
+	s.tally.explained(&e, time.Now())
+	if s.onExplain != nil {
+		s.onExplain(&e)
+	} else {
+		logExplained(ctx, s.log, &e)
+	}
+}
+
 // result is told of each request.
 func (s *server) result(ctx context.Context, r proxy.Result) {
 	s.metrics.request(&r)
+	s.tally.request(&r, time.Now())
 	switch {
 	case r.Code == "store_full":
 		s.health.filled()

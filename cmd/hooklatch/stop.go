@@ -21,14 +21,14 @@ import (
 //     unknown and due again. No lease is left.
 //
 // Claiming has stopped already; drained is closed when the consumers have ended.
-// unwatch ends what the health check sees.
-func (s *server) stop(drained <-chan error, unwatch context.CancelFunc) error {
+// Then finish writes what was counted and ends what the health check sees.
+func (s *server) stop(drained <-chan error, finish func()) error {
 	times := s.cfg.Stop
 	s.health.stopping.Store(true)
 	done := make(chan error, 1)
 	go func() {
 		err := s.drain(time.Duration(times.LameDuck), time.Duration(times.Shutdown), drained)
-		unwatch()
+		finish()
 		s.close()
 		done <- err
 	}()

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// database stands in for the store: it counts, and it can be away.
+type database struct {
+	away      error
+	batches   []int
+	prunes    int
+	refusals  map[string]int64 // reason, key, cause
+	uses      map[string][2]int64
+	attempted *inbox.Tallies // the last that was tried
+}
+
+func (d *database) record(_ context.Context, t *inbox.Tallies) error {
+	if d.attempted = t; d.away != nil {
+		return d.away
+	}
+	d.batches = append(d.batches, t.Len())
+	for _, r := range t.Refusals {
+		d.refusals[fmt.Sprintf("%s %s %s", r.Reason, r.KeyID, r.Cause)] += r.Count
+	}
+	for _, u := range t.KeyUses {
+		sum := d.uses[u.KeyID]
+		d.uses[u.KeyID] = [2]int64{sum[0] + u.Accepted, sum[1] + u.Retiring}
+	}
+	return nil
+}
+
+func newTestTally(d *database) (t *tally, dropped *atomic.Int64, log *bytes.Buffer) {
+	d.refusals, d.uses = map[string]int64{}, map[string][2]int64{}
+	dropped, log = &atomic.Int64{}, &bytes.Buffer{}
+	drop := func() { dropped.Add(1) }
+	return &tally{record: d.record, prune: func(context.Context, time.Time) error { d.prunes++; return nil }, log: newLogger(log, "info", "json"),
+		dropRefusal: drop, dropUse: drop, refusals: map[refusalKind]*inbox.Refusal{}, uses: map[useKind]*inbox.KeyUse{}}, dropped, log
+}
+
+func refusedBy(reason verify.Reason, keyID string) *proxy.Result {
+	return &proxy.Result{Source: "billing", Tenant: "acme", Outcome: proxy.OutcomeRefused, Reason: string(reason), Code: reason.Code(), KeyID: keyID, DeliveryID: "dlv_1"}
+}
+
+func TestEveryRefusalIsCountedOnce(t *testing.T) {
+	d := &database{}
+	y, dropped, _ := newTestTally(d)
+	now := time.Now()
+	mismatch, unknown := refusedBy(verify.ReasonSignatureMismatch, "k1"), refusedBy(verify.ReasonKeyUnknown, "text of a sender")
+	for range 3 {
+		y.request(mismatch, now)
+		y.request(unknown, now)
+	}
+	looked := *mismatch
+	looked.Explaining = true
+	y.request(&looked, now) // counted below
+	y.explained(&proxy.Explained{Result: looked, Causes: []verify.Cause{{Code: "key_other"}, {Code: "body_crlf"}}}, now)
+	y.explained(&proxy.Explained{Result: looked, Dropped: true}, now)
+	y.explained(&proxy.Explained{Result: looked, Causes: make([]verify.Cause, 60)}, now)
+	for _, o := range []proxy.Outcome{proxy.OutcomeAccepted, proxy.OutcomeDuplicate, proxy.OutcomeConflict, proxy.OutcomeAccepted} {
+		y.request(&proxy.Result{Source: "billing", Outcome: o, KeyID: "k1", Retiring: o == proxy.OutcomeDuplicate}, now)
+	}
+	y.request(&proxy.Result{Source: "billing", Outcome: proxy.OutcomeAccepted, KeyID: "k0", Retiring: true}, now)
+	y.request(&proxy.Result{Source: "billing", Outcome: proxy.OutcomeConflict, KeyID: "k2"}, now)
+	if err := y.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[string]int64{"signature_mismatch k1 ": 4, "key_unknown  ": 3, "signature_mismatch k1 key_other,body_crlf": 1, "signature_mismatch k1 ,,,": 1} {
+		if d.refusals[kind] != want {
+			t.Errorf("%q: %d, want %d", kind, d.refusals[kind], want)
+		}
+	}
+	for key, want := range map[string][2]int64{"k1": {2, 0}, "k0": {1, 1}, "k2": {0, 0}} {
+		if got, there := d.uses[key]; got != want || !there {
+			t.Errorf("%s: accepted and retiring %v, want %v", key, got, want)
+		}
+	}
+	if len(d.refusals) != 4 || len(d.uses) != 3 || dropped.Load() != 0 {
+		t.Errorf("%v, %v, %d dropped", d.refusals, d.uses, dropped.Load())
+	}
+}
+
+func TestTalliesDoNotGrowWhileTheDatabaseIsAway(t *testing.T) {
+	d := &database{}
+	y, dropped, _ := newTestTally(d)
+	count := func(n int) {
+		for i := range n {
+			y.request(refusedBy(verify.Reason(fmt.Sprint("reason_", i)), "k1"), time.Now())
+		}
+	}
+	d.away = errors.New("away")
+	count(tallyRows)
+	if err := y.flush(t.Context()); err == nil {
+		t.Fatal("void: it was recorded")
+	}
+	first := d.attempted
+	if first.Len() != tallyBatch {
+		t.Errorf("%d rows in a batch, want %d", first.Len(), tallyBatch)
+	}
+	for range 10 {
+		count(tallyRows * 2)
+		if err := y.flush(t.Context()); err == nil || d.attempted != first || first.Len() != tallyBatch {
+			t.Fatal("the batch that failed is not the one that is tried again")
+		}
+	}
+	if n := len(y.refusals); n != tallyRows || dropped.Load() == 0 {
+		t.Errorf("%d rows in memory, %d dropped", n, dropped.Load())
+	}
+	d.away = nil
+	if err := y.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, n := range d.refusals {
+		sum += n
+	}
+	if want := int64(tallyRows + 10*tallyRows*2); sum+dropped.Load() != want || len(y.refusals) != 0 {
+		t.Errorf("%d written and %d dropped of %d, %d left", sum, dropped.Load(), want, len(y.refusals))
+	}
+	for _, n := range d.batches {
+		if n > tallyBatch {
+			t.Errorf("a batch of %d rows", n)
+		}
+	}
+}
+
+func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		y, _, log := newTestTally(d)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- y.Run(ctx) }()
+		y.request(refusedBy("a", ""), time.Now())
+		<-time.After(tallyEvery + time.Millisecond)
+		if d.refusals["a  "] != 1 || d.prunes != 1 {
+			t.Errorf("after %s: %v, %d prunings", tallyEvery, d.refusals, d.prunes)
+		}
+		// Away for a while: said once, and once more when it is over.
+		d.away = errors.New("away")
+		y.request(refusedBy("b", ""), time.Now())
+		<-time.After(4 * tallyEvery)
+		d.away = nil
+		<-time.After(tallyEvery)
+		if n := strings.Count(log.String(), "\n"); n != 2 || d.refusals["b  "] != 1 {
+			t.Errorf("%d lines in the log, %v:\n%s", n, d.refusals, log)
+		}
+		<-time.After(2*time.Hour + tallyEvery)
+		if d.prunes != 3 {
+			t.Errorf("%d prunings in two hours", d.prunes)
+		}
+		y.request(refusedBy("c", ""), time.Now())
+		stop()
+		if err := <-ended; err != nil || d.refusals["c  "] != 1 {
+			t.Errorf("at the end: %v, %v", err, d.refusals)
+		}
+	})
+}
