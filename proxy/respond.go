@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -144,6 +145,20 @@ var catalogue = [...]problem{
 		detail: "The delivery may have been stored. Send it again: a repeat does no harm.", retryable: true,
 		errs: []error{inbox.ErrOutcomeUnknown, context.DeadlineExceeded, context.Canceled}, retryAfter: [2]int{5, 10},
 	},
+}
+
+// Codes returns the codes of all refusals, sorted: the closed list of what senders
+// are told.
+func Codes() []string {
+	var codes []string
+	for _, reason := range verify.Reasons() {
+		codes = append(codes, reason.Code())
+	}
+	for _, p := range catalogue {
+		codes = append(codes, p.code)
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
 }
 
 // problemOf finds the line of an error. An error that nobody foresaw is a fault

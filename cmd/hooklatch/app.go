@@ -56,6 +56,8 @@ func commands(s *stdio) []*cli.Command {
 		verifyCommand(s),
 		eventsCommand(s),
 		traceCommand(s),
+		refusalsCommand(s),
+		keysCommand(s),
 		configCommand(s),
 		migrateCommand(s),
 		keygenCommand(s),

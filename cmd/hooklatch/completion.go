@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/hooklatch/hooklatch/proxy"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -107,6 +108,8 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 		return breakNames(), true
 	case "state":
 		return stateNames(), true
+	case "code":
+		return proxy.Codes(), true
 	case "source", "destination", "tenant", "key-id":
 		return configuredNames(name, words), true
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 // TestDatabaseScripts runs testdata/database/*.txtar, each with a migrated
@@ -25,6 +26,8 @@ import (
 //
 //	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
+//	refuse SOURCE AGE REASON KEY CAUSE ID COUNT       counts refusals of that age, "-" for what is not known
+//	use SOURCE KEY AGE ACCEPTED                       counts uses of a key
 func TestDatabaseScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/database/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -53,7 +56,7 @@ func TestDatabaseScripts(t *testing.T) {
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "attempt": f.attempt, "chop": chop},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "chop": chop},
 			})
 		})
 	}
@@ -119,4 +122,27 @@ func (f filler) attempt(ts *testscript.TestScript, _ bool, args []string) {
 		s.Reason = "client_error"
 	}
 	ts.Check(f.store.Settle(f.ctx, s))
+}
+
+func (f filler) refuse(ts *testscript.TestScript, _ bool, args []string) {
+	known := func(i int) string { return strings.TrimPrefix(args[i], "-") }
+	age, err := time.ParseDuration(args[1])
+	ts.Check(err)
+	count, err := strconv.ParseInt(args[6], 10, 64)
+	ts.Check(err)
+	at := time.Now().Add(-age)
+	ts.Check(f.store.Record(f.ctx, &inbox.Tallies{Refusals: []inbox.Refusal{{
+		Tenant: "acme", Source: args[0], Minute: at, Code: verify.Reason(args[2]).Code(), Reason: args[2], KeyID: known(3), Cause: known(4),
+		Count: count, FirstAt: at, LastAt: at, RequestID: uuid.MustParse("01a22d3e-aea4-74d3-8703-76044f71c319"), DeliveryID: known(5),
+		Peer: "192.0.2.1", BodySize: 412, BodyHash: sha256.Sum256([]byte("x"))}}}))
+}
+
+func (f filler) use(ts *testscript.TestScript, _ bool, args []string) {
+	age, err := time.ParseDuration(args[2])
+	ts.Check(err)
+	accepted, err := strconv.ParseInt(args[3], 10, 64)
+	ts.Check(err)
+	at := time.Now().Add(-age)
+	ts.Check(f.store.Record(f.ctx, &inbox.Tallies{KeyUses: []inbox.KeyUse{{
+		Tenant: "acme", Source: args[0], KeyID: args[1], Scheme: "zhisou-v1", Hour: at, Accepted: accepted, LastUsed: at}}}))
 }

@@ -22,7 +22,8 @@ func traceCommand(s *stdio) *cli.Command {
 		ArgsUsage: "ANY-ID",
 		Description: example("Show the way of one delivery in the order of time: its receipt, every attempt, and what\n"+
 			"it waits for now. The id may be a delivery id, an event id, a request id, or TYPE/ID of\n"+
-			"a resource. Exit code 1: it is not in the inbox; 2: the id fits several deliveries.\n\n"+databaseHelp,
+			"a resource. Exit code 1: it is not in the inbox, and where a refused request is known by\n"+
+			"that delivery id or request id, it is shown; 2: the id fits several deliveries.\n\n"+databaseHelp,
 			"hooklatch trace evt_1PqX"),
 		Flags: append(databaseFlags(), sourceFlag()),
 		Action: func(c *cli.Context) error {
@@ -68,7 +69,7 @@ func trace(ctx context.Context, s *stdio, which whichDatabase, id, source string
 	return which.withStore(ctx, func(store *inbox.Store) error {
 		d, err := findOne(ctx, s, store, id, source)
 		if errors.Is(err, errNoSuch) {
-			return notFound(s, id, asJSON)
+			return traceRefused(ctx, s, store, id, asJSON)
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/proxy"
+)
+
+func refusalsCommand(s *stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "refusals",
+		Usage: "say what was refused and why",
+		Description: example("Count refused requests by source, reason, key and cause, with one of them as a sample:\n"+
+			"its size, body hash, delivery id and request id. Bodies of refused requests are not\n"+
+			"kept. A cause is there where the server has looked into a signature that did not match,\n"+
+			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n\n"+databaseHelp,
+			"hooklatch refusals --since 1h",
+			"hooklatch refusals --source acme-stripe --code signature_invalid --json"),
+		Flags: append(databaseFlags(),
+			&cli.StringFlag{Name: "source", Usage: "only of this source `NAME`"},
+			&cli.StringFlag{Name: "code", Usage: "only with this `CODE`, as the sender was told"},
+			&cli.StringFlag{Name: "since", Value: "24h", Usage: "only since this `TIME`, an age or RFC 3339, in whole minutes"}),
+		Action: func(c *cli.Context) error {
+			if _, err := arguments(c); err != nil {
+				return err
+			}
+			return refusals(c.Context, s, readWhichDatabase(c), c.String("source"), c.String("code"), c.String("since"), c.Bool("json"))
+		},
+	}
+}
+
+func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, since string, asJSON bool) error {
+	from, err := parseMoment("--since", since, time.Now())
+	if err != nil {
+		return err
+	}
+	if code != "" && !slices.Contains(proxy.Codes(), code) {
+		return usagef("--code signature_invalid", "refusals: unknown code %q: %s are known", code, listed(proxy.Codes()))
+	}
+	return which.withStore(ctx, func(store *inbox.Store) error {
+		groups := newRefusalGroups()
+		for r, err := range store.Refusals(ctx, inbox.RefusalFilter{Source: source, Code: code, Since: from}) {
+			if err != nil {
+				return err
+			}
+			groups.add(&r)
+		}
+		window := from.UTC().Truncate(time.Minute).Format(time.RFC3339)
+		if len(groups.all) == 0 {
+			s.note("no refusal fits since %s", window)
+			return nil
+		}
+		return groups.print(s, window, asJSON)
+	})
+}
+
+// refusalLine is the JSON of what was refused for one reason.
+type refusalLine struct {
+	V       int           `json:"v"`
+	Source  string        `json:"source"` // empty: the requests belonged to none
+	Tenant  string        `json:"tenant"`
+	Code    string        `json:"code"`
+	Reason  string        `json:"reason"`
+	KeyID   string        `json:"key_id,omitempty"`
+	Cause   string        `json:"cause,omitempty"` // codes, with commas
+	Count   int64         `json:"count"`
+	FirstAt time.Time     `json:"first_at"`
+	LastAt  time.Time     `json:"last_at"`
+	Sample  refusalSample `json:"sample"`
+}
+
+// refusalSample is the latest sample of them.
+type refusalSample struct {
+	RequestID  string `json:"request_id,omitempty"`
+	DeliveryID string `json:"delivery_id,omitempty"`
+	Peer       string `json:"peer,omitempty"`
+	BodySize   int64  `json:"body_size"`
+	BodyHash   string `json:"body_hash,omitempty"`
+}
+
+func describeRefusal(r *inbox.Refusal) *refusalLine {
+	line := &refusalLine{
+		V: 1, Source: r.Source, Tenant: r.Tenant, Code: r.Code, Reason: r.Reason, KeyID: r.KeyID, Cause: r.Cause,
+		Count: r.Count, FirstAt: r.FirstAt.UTC(), LastAt: r.LastAt.UTC(),
+		Sample: refusalSample{RequestID: requestID(r.RequestID), DeliveryID: r.DeliveryID, Peer: r.Peer, BodySize: r.BodySize},
+	}
+	if r.BodyHash != [32]byte{} {
+		line.Sample.BodyHash = hex.EncodeToString(r.BodyHash[:])
+	}
+	return line
+}
+
+// refusalGroups adds up rows. There are as many groups as kinds of refusals,
+// however many rows.
+type refusalGroups struct {
+	byKind map[[5]string]*refusalLine
+	all    []*refusalLine
+}
+
+func newRefusalGroups() *refusalGroups {
+	return &refusalGroups{byKind: map[[5]string]*refusalLine{}}
+}
+
+// add counts a row. The rows come newest first, so the first is the sample.
+func (g *refusalGroups) add(r *inbox.Refusal) {
+	kind := [5]string{r.Source, r.Tenant, r.Reason, r.KeyID, r.Cause}
+	line := g.byKind[kind]
+	if line == nil {
+		line = describeRefusal(r)
+		g.byKind[kind] = line
+		g.all = append(g.all, line)
+		return
+	}
+	line.Count += r.Count
+	if at := r.FirstAt.UTC(); at.Before(line.FirstAt) {
+		line.FirstAt = at
+	}
+	if at := r.LastAt.UTC(); at.After(line.LastAt) {
+		line.LastAt = at
+	}
+}
+
+func (g *refusalGroups) print(s *stdio, window string, asJSON bool) error {
+	slices.SortStableFunc(g.all, func(a, b *refusalLine) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(b.Count, a.Count))
+	})
+	var total int64
+	var rows [][]string
+	for _, line := range g.all {
+		total += line.Count
+		if asJSON {
+			if err := printJSON(s.out, line); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, []string{orDash(line.Source), line.Reason, orDash(line.KeyID), orDash(line.Cause), fmt.Sprint(line.Count),
+			line.LastAt.Format("2006-01-02 15:04:05"), line.Sample.text()})
+	}
+	if asJSON {
+		return nil
+	}
+	s.printTable([]string{"source", "reason", "key", "cause", "count", "last (UTC)", "sample"}, rows)
+	s.note("%s since %s", counted(int(total), "refused request"), window)
+	return nil
+}
+
+// text is what of a sample finds it again.
+func (r refusalSample) text() string {
+	text := fmt.Sprintf("%d bytes", r.BodySize)
+	if r.BodyHash != "" {
+		text += ", body hash " + r.BodyHash[:8] + "…"
+	}
+	if r.DeliveryID != "" {
+		return text + ", " + r.DeliveryID
+	}
+	return text + ", request " + orDash(r.RequestID)
+}
