@@ -60,6 +60,7 @@ var presetTable = []presetRow{
 	// The id is signed where the signature lists its header.
 	{"hook0", "body", "t 300", "X-Event-Id*", "", "SDK"},
 	{"contentful", "body", "ms 30", "—", "", "SDK"},
+	{"rfc9421", "body", "created 300", "—", "", "docs"},
 	{"github", "body", "", "X-GitHub-Delivery* → X-GitHub-Event*", "", "SDK, docs"},
 	{"meta-whatsapp", "body", "", "h → /object", "200", "docs"},
 	{"bitbucket-cloud", "body", "", "X-Request-UUID* → X-Event-Key*", "", "third party"},
@@ -112,6 +113,7 @@ var presetTable = []presetRow{
 	{"mandrill", "part", "", "h*", "", "third party"},
 	{"plivo-v1", "part", "", "—", "", "SDK"},
 	{"plivo-v2", "part", "", "—", "", "SDK"},
+	{"plivo-v3", "part", "", "—", "", "SDK"},
 	{"twilio", "part", "", "—", `200 "<Response/>" text/xml`, "SDK"},
 	{"mailgun", "part", "s 300", "/signature/token → /event-data/event*", "200 accept_first", "SDK, docs"},
 	{"adyen", "part", "", "h*", `200 "[accepted]" text/plain`, "SDK, docs"},

@@ -29,6 +29,8 @@ var variants = map[string]string{
 	"generic-hub/sha1-prefixed":           "SHA-1 under X-Hub-Signature",
 	"generic-hub/sha512-empty-body":       "SHA-512 under X-Hub-Signature-512",
 	"generic-hub/sha512-prefixed":         "SHA-512 under X-Hub-Signature-512",
+	"rfc9421/b25-body-not-covered":        "another profile, which does not cover the body",
+	"rfc9421/b25-hmac":                    "another profile, which does not cover the body",
 	"shopify/events-header":               "the newer header",
 	"stripe/secret-base64-decoded":        "the secret read wrongly, on purpose",
 	"zendesk/old-doc-sample-body-ts":      "the order of an older page",
@@ -41,6 +43,9 @@ var departures = map[string]string{
 	"convoy timestamp.tolerance_s": "the published requests are years old",
 	"openai secret_spec.encoding":  "some secrets are text; their key says so",
 	"paypal template":              "the webhook id is a parameter, in the vectors a literal",
+	"rfc9421 label":                "a request has one signature, whatever its label",
+	"rfc9421 required_components":  "the vectors demand less than they cover",
+	"rfc9421 sig_alg":              "the default, which a source may replace",
 	"pusher require":               "the key's name selects the key; the vectors compare it",
 }
 

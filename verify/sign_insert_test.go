@@ -34,6 +34,10 @@ func TestSignRequestMakesTheVectorsOfMailgun(t *testing.T) {
 		if string(r.Body) != wanted {
 			t.Errorf("%s, want %s", r.Body, wanted)
 		}
+		var refused *Error
+		if _, err := ver.SignRequest(r, SignOptions{DeliveryID: env.DeliveryID, Time: env.Time}); !errors.As(err, &refused) || refused.Reason != ReasonHeaderDuplicated {
+			t.Errorf("signed twice: %v", err)
+		}
 		made++
 	}
 	if made == 0 {
