@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Scheme is a compiled recipe. It is immutable; the zero Scheme refuses
@@ -111,6 +112,14 @@ func (s Scheme) HandshakeNeedsToken() bool {
 		return false
 	}
 	return slices.ContainsFunc(s.p.handshakes, func(h handshake) bool { return h.token >= 0 })
+}
+
+// Tolerance is the scheme's own window, both ways. 0: it checks none.
+func (s Scheme) Tolerance() time.Duration {
+	if !s.HasTimestamp() {
+		return 0
+	}
+	return s.p.timestamp.window
 }
 
 // NeedsURL says whether Verifier.URL must be set.

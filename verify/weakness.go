@@ -75,7 +75,7 @@ func (p *program) coveredOfBody() []string {
 
 // Covers lists what the signature covers, in the order of the signed text: body,
 // timestamp, id, key id, URL, method, or the token of the template. A token and
-// Basic authorization cover nothing.
+// Basic authorization cover nothing. Schemes in code are said in short.
 func (s Scheme) Covers() []string {
 	if s.p == nil {
 		return nil
@@ -87,6 +87,19 @@ func (s Scheme) Covers() []string {
 	for i := range s.p.parts {
 		if what := s.p.partName(&s.p.parts[i]); what != "" && !slices.Contains(all, what) {
 			all = append(all, what)
+		}
+	}
+	if s.p.code == nil {
+		return all
+	}
+	for _, f := range []struct {
+		name    string
+		covered bool
+	}{
+		{"timestamp", s.p.timestamp != nil}, {"id", s.IDSigned()}, {"URL", s.p.needsURL}, {"body", s.p.bodySigned},
+	} {
+		if f.covered {
+			all = append(all, f.name)
 		}
 	}
 	return all
