@@ -1,14 +1,14 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/hex"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,12 +19,15 @@ func keygenCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "keygen",
 		Usage: "make a signing key",
-		Description: example("Make a key of 32 random bytes: as 64 hex characters, used as text, or as whsec_ and\n"+
-			"base64 for Standard Webhooks. A file is made with mode 0600, without a newline at its\n"+
-			"end, with the folder that it lies in, and never over a file that is there.",
-			"hooklatch keygen -o keys/billing-1"),
+		Description: example("Make a key that sign and verify take for a scheme. A file is made with mode 0600, with the\n"+
+			"folder that it lies in, and never over a file that is there. A secret has no newline at its\n"+
+			"end. Of a pair the private key goes to FILE, the public key to FILE.pub, spelled as the\n"+
+			"scheme reads it; without a file the public key goes to stderr. Formats:\n\n"+keyFormatHelp(),
+			"hooklatch keygen -o keys/billing-1",
+			"hooklatch keygen --scheme standard-webhooks -o keys/shop-1",
+			"hooklatch keygen --scheme discord -o keys/discord"),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the key: hex or whsec"},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the key: " + strings.Join(keyFormats(), " ")},
 			&cli.StringFlag{Name: "scheme", Usage: "scheme `NAME` that picks the format"},
 			outFlag("write the key to `FILE`; - is stdout"),
 			jsonFlag(),
@@ -44,40 +47,80 @@ func outFlag(usage string) cli.Flag {
 
 // generated is the JSON of keygen: the key, or where it was written.
 type generated struct {
-	V      int    `json:"v"`
-	Format string `json:"format"`
-	File   string `json:"file,omitempty"`
-	Key    string `json:"key,omitempty"`
+	V          int    `json:"v"`
+	Format     string `json:"format"`
+	File       string `json:"file,omitempty"`
+	PublicFile string `json:"public_file,omitempty"`
+	Key        string `json:"key,omitempty"`
+	PublicKey  string `json:"public_key,omitempty"`
 }
 
 func keygen(s *stdio, format, scheme, out string, asJSON bool) error {
-	format, err := keyFormat(format, scheme)
+	format, spec, err := keyFormat(format, scheme)
 	if err != nil {
 		return err
 	}
-	key := newSecret(format)
+	key, err := makeKey(format, spec)
+	if err != nil {
+		return fmt.Errorf("keygen: %w", err)
+	}
 	if out == "" || out == "-" {
-		if asJSON {
-			return printJSON(s.out, generated{V: 1, Format: format, Key: key})
+		return printKey(s, format, key, asJSON)
+	}
+	result := generated{V: 1, Format: format, File: out, PublicKey: key.public}
+	if key.public != "" {
+		result.PublicFile = out + ".pub"
+		// First, so that a name that is taken leaves no key behind.
+		if err := writeKey(result.PublicFile, key.public, 0o644); err != nil {
+			return err
 		}
-		newline := ""
-		if isTerminal(s.out) {
-			newline = "\n"
+	}
+	if err := writeKey(out, key.secret, 0o600); err != nil {
+		if key.public != "" {
+			os.Remove(result.PublicFile)
 		}
-		_, err := fmt.Fprint(s.out, key, newline)
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
+	if key.public == "" {
+		s.note("wrote %s (mode 0600, %d characters, no newline)", out, len(key.secret))
+	} else {
+		s.note("wrote %s (mode 0600, the private key) and %s (the public key)", out, result.PublicFile)
+	}
+	if asJSON {
+		return printJSON(s.out, result)
+	}
+	return nil
+}
+
+// printKey writes the key alone to stdout: it may go into another program.
+func printKey(s *stdio, format string, key newKey, asJSON bool) error {
+	if asJSON {
+		return printJSON(s.out, generated{V: 1, Format: format, Key: key.secret, PublicKey: key.public})
+	}
+	if key.public != "" {
+		fmt.Fprintf(s.err, "public key:\n%s\n", strings.TrimSpace(key.public))
+	}
+	newline := ""
+	if isTerminal(s.out) && !strings.HasSuffix(key.secret, "\n") {
+		newline = "\n"
+	}
+	_, err := fmt.Fprint(s.out, key.secret, newline)
+	return err
+}
+
+// writeKey makes a file, never over one that is there.
+func writeKey(file, text string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
-	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fail(exitNo, fmt.Errorf("write key: %s is there already, and a key is never written over a file", out), "another name, or remove the file")
+		return fail(exitNo, fmt.Errorf("write key: %s is there already, and a key is never written over a file", file), "another name, or remove the file")
 	}
 	if err != nil {
 		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
-	if _, err = f.WriteString(key); err == nil {
+	if _, err = f.WriteString(text); err == nil {
 		err = f.Sync()
 	}
 	if closeErr := f.Close(); err == nil {
@@ -86,62 +129,33 @@ func keygen(s *stdio, format, scheme, out string, asJSON bool) error {
 	if err != nil {
 		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
-	s.note("wrote %s (mode 0600, %d characters, no newline)", out, len(key))
-	if asJSON {
-		return printJSON(s.out, generated{V: 1, Format: format, File: out})
-	}
 	return nil
 }
 
-// keyFormat finds the format of a key that the scheme can use.
-func keyFormat(format, scheme string) (string, error) {
-	if scheme != "" {
-		preset, err := presetScheme(scheme, "hooklatch keygen --format hex   for a scheme that is not built in")
-		if err != nil {
-			return "", err
+// keyFormat finds the format of a key that the scheme can use, and how the scheme
+// reads it.
+func keyFormat(format, scheme string) (string, verify.SecretSpec, error) {
+	known := slices.Contains(keyFormats(), format)
+	if format != "" && !known {
+		try := "hooklatch keygen --format hex"
+		if near := nearest(format, keyFormats()); near != "" {
+			try = "hooklatch keygen --format " + near
 		}
-		wanted, err := schemeKeyFormat(preset)
-		if err != nil {
-			return "", err
-		}
-		if format != "" && format != wanted {
-			return "", usagef("hooklatch keygen --scheme "+scheme, "keygen: keys of scheme %s are %s, not %s", scheme, wanted, format)
-		}
-		return wanted, nil
+		return "", verify.SecretSpec{}, usagef(try, "keygen: unknown format %q: %s are known", format, listed(keyFormats()))
 	}
-	switch format {
-	case "":
-		return "hex", nil
-	case "hex", "whsec":
-		return format, nil
+	if scheme == "" {
+		return cmp.Or(format, "hex"), verify.SecretSpec{}, nil
 	}
-	return "", usagef("hooklatch keygen --format hex", "keygen: unknown format %q: hex and whsec are known", format)
-}
-
-// schemeKeyFormat says how a key of 32 random bytes is written for the scheme.
-func schemeKeyFormat(scheme verify.Scheme) (string, error) {
-	spec := scheme.SecretSpec()
-	switch spec.Encoding {
-	case "", "utf8", "hex":
-		return "hex", nil // as text, 64 characters are more than any scheme demands
-	case "whsec":
-		return "whsec", nil
-	case "base64":
-		for _, prefix := range spec.StripPrefix {
-			if prefix == "whsec_" {
-				return "whsec", nil
-			}
-		}
+	preset, err := presetScheme(scheme, "hooklatch keygen --format hex   for a scheme that is not built in")
+	if err != nil {
+		return "", verify.SecretSpec{}, err
 	}
-	return "", usagef("openssl genpkey", "keygen: scheme %s does not use a shared key of a kind that keygen makes", scheme.Name())
-}
-
-// newSecret returns the text of a new key.
-func newSecret(format string) string {
-	var key [32]byte
-	rand.Read(key[:])
-	if format == "whsec" {
-		return "whsec_" + base64.StdEncoding.EncodeToString(key[:])
+	wanted, err := schemeKeyFormat(preset)
+	switch {
+	case err != nil && format == "":
+		return "", verify.SecretSpec{}, err
+	case err == nil && format != "" && format != wanted:
+		return "", verify.SecretSpec{}, usagef("hooklatch keygen --scheme "+scheme, "keygen: keys of scheme %s are %s, not %s", scheme, wanted, format)
 	}
-	return hex.EncodeToString(key[:])
+	return cmp.Or(format, wanted), preset.SecretSpec(), nil
 }
