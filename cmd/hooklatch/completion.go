@@ -90,6 +90,9 @@ func completions(app *cli.App, words []string) []string {
 	if len(path) == 1 && path[0].Name == "completion" && len(rest) == 0 {
 		all = append(all, "bash", "fish", "powershell", "zsh")
 	}
+	if len(path) == 1 && path[0].Name == "schemes" && len(rest) == 0 {
+		all = append(all, verify.Presets()...)
+	}
 	for _, f := range flags {
 		all = append(all, "--"+f.Names()[0])
 	}
@@ -103,7 +106,7 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 	case "scheme":
 		return verify.Presets(), true
 	case "format":
-		return []string{"hex", "whsec"}, true
+		return keyFormats(), true
 	case "break":
 		return breakNames(), true
 	case "state":
