@@ -120,8 +120,12 @@ func dev(ctx context.Context, s *stdio, o devOptions) error {
 	if err != nil {
 		return err
 	}
+	key, err := makeKey(format, scheme.SecretSpec())
+	if err != nil {
+		return fmt.Errorf("dev: make a key: %w", err)
+	}
 	d := &devRun{s: s, o: o, scheme: scheme, events: newDevEvents(s, o.events)}
-	d.state = devState{V: 1, PID: os.Getpid(), Scheme: o.scheme, KeyID: devKey, Secret: newSecret(format), MaxBody: verify.DefaultMaxBody}
+	d.state = devState{V: 1, PID: os.Getpid(), Scheme: o.scheme, KeyID: devKey, Secret: key.secret, MaxBody: verify.DefaultMaxBody}
 	if o.recipe != "" {
 		recipe := scheme.Recipe()
 		d.state.Scheme, d.state.Recipe = cmp.Or(recipe.Name, o.recipe), &recipe

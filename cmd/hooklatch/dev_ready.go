@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -125,12 +124,5 @@ func (d *devRun) curl(ctx context.Context, v *verify.Verifier) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	words := []string{"curl -i"}
-	for _, name := range slices.Sorted(maps.Keys(x.header)) {
-		for _, value := range x.header[name] {
-			words = append(words, "-H "+shellQuote(name+": "+value))
-		}
-	}
-	words = append(words, "--data-binary "+shellQuote(string(x.body)), shellQuote(x.url))
-	return strings.Join(words, " "), nil
+	return curlLine(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header, Body: x.body}, "", ""), nil
 }

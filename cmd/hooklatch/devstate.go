@@ -106,7 +106,7 @@ func (st devState) verifier() (*verify.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := verify.NewKey(st.KeyID, []byte(st.Secret), scheme.SecretSpec())
+	key, err := verify.NewKey(st.KeyID, []byte(st.Secret), signingSpec(scheme))
 	if err != nil {
 		return nil, err
 	}

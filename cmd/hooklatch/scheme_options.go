@@ -20,6 +20,7 @@ type schemeOptions struct {
 	scheme, recipe string
 	secretFiles    []string // [ID=]FILE
 	config, source string
+	signs          bool // of a pair, the keys are the private ones
 
 	keyID     string
 	tolerance string
@@ -47,11 +48,46 @@ func readSchemeOptions(c *cli.Context) schemeOptions {
 	}
 }
 
+// signing is for keys that sign.
+func (o schemeOptions) signing() schemeOptions {
+	o.signs = true
+	return o
+}
+
 // named says whether the options name any scheme.
 func (o schemeOptions) named() bool { return o.scheme != "" || o.recipe != "" || o.source != "" }
 
 // verifier makes what the options describe.
 func (o schemeOptions) verifier(ctx context.Context, s *stdio) (*verify.Verifier, error) {
+	v, err := o.unplaced(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return v, signsAt(v, o.url)
+}
+
+// signsAt gives v the URL that is signed, unless the configuration has one.
+func signsAt(v *verify.Verifier, url string) error {
+	if v.URL == "" {
+		// Its query is that of the request, which is signed with it.
+		before, query, _ := strings.Cut(url, "?")
+		if v.URL = before; query == "" {
+			v.URL = url
+		}
+	}
+	err := v.Check()
+	if err == nil {
+		return nil
+	}
+	try := ""
+	if v.Scheme.NeedsURL() && !strings.Contains(v.URL, "://") {
+		try = "--url URL, as the sender knows it"
+	}
+	return fail(exitConfig, errors.New(withoutPackage(err)), try)
+}
+
+// unplaced is a verifier without a URL.
+func (o schemeOptions) unplaced(ctx context.Context, s *stdio) (*verify.Verifier, error) {
 	v, err := o.unbound(ctx, s)
 	if err != nil {
 		return nil, err
@@ -60,9 +96,6 @@ func (o schemeOptions) verifier(ctx context.Context, s *stdio) (*verify.Verifier
 		if v.Tolerance, err = parseTolerance(o.tolerance); err != nil {
 			return nil, err
 		}
-	}
-	if v.URL == "" {
-		v.URL = o.url
 	}
 	for _, p := range o.params {
 		name, value, ok := strings.Cut(p, "=")
@@ -75,18 +108,9 @@ func (o schemeOptions) verifier(ctx context.Context, s *stdio) (*verify.Verifier
 		v.Params[name] = value
 	}
 	if o.keyID != "" {
-		if err := useKey(v, o.keyID); err != nil {
-			return nil, err
-		}
+		err = useKey(v, o.keyID)
 	}
-	if err := v.Check(); err != nil {
-		try := ""
-		if v.Scheme.NeedsURL() && v.URL == "" {
-			try = "--url URL, as the sender knows it"
-		}
-		return nil, fail(exitConfig, errors.New(withoutPackage(err)), try)
-	}
-	return v, nil
+	return v, err
 }
 
 func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier, error) {
@@ -186,7 +210,11 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 		}
 		return verify.Key{}, fail(code, fmt.Errorf("read secret: %w", err), try)
 	}
-	key, err := verify.NewKey(id, text, scheme.SecretSpec())
+	spec := scheme.SecretSpec()
+	if o.signs {
+		spec = signingSpec(scheme)
+	}
+	key, err := verify.NewKey(id, text, spec)
 	if err != nil {
 		what := strings.TrimPrefix(withoutPackage(err), `key "": `) // it has no id
 		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", what, file), "")

@@ -47,7 +47,7 @@ func sendCommand(s *stdio) *cli.Command {
 				return err
 			}
 			return send(c.Context, s, sendOptions{
-				scheme: readSchemeOptions(c), url: c.String("url"), body: c.String("body"), id: c.String("id"),
+				scheme: readSchemeOptions(c).signing(), url: c.String("url"), body: c.String("body"), id: c.String("id"),
 				headers: c.StringSlice("header"), fault: c.String("break"), json: c.Bool("json"),
 			})
 		},
@@ -148,6 +148,7 @@ type delivery struct {
 	host   string // empty: that of the URL
 	id     string
 	header http.Header // given, beside those that sign
+	query  url.Values  // that the scheme demands
 	body   []byte
 }
 
@@ -164,34 +165,46 @@ func (o sendOptions) delivery(ctx context.Context, s *stdio, v *verify.Verifier)
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		d.header[name] = append(d.header[name], strings.TrimSpace(value))
 	}
-	if d.header.Get("Content-Type") == "" {
-		d.header.Set("Content-Type", "application/json")
-	}
-	if e := v.Scheme.Recipe().EventType; e != nil {
-		for _, from := range e.From {
-			if name, ok := strings.CutPrefix(from, "header:"); ok && d.header.Get(name) == "" {
-				d.header.Set(name, "hooklatch.test")
-			}
+	if o.body != "" {
+		var err error
+		if d.body, err = readInput(ctx, s, o.body); err != nil {
+			return nil, err
 		}
 	}
-	var err error
-	if o.body != "" {
-		d.body, err = readInput(ctx, s, o.body)
-	} else {
-		d.body, err = sampleEvent(d.id)
-	}
-	return d, err
+	d.sample(o.body == "")
+	return d, nil
 }
 
-// sampleEvent is a small event that most presets find their id and type in.
-func sampleEvent(id string) ([]byte, error) {
-	event := "evt_" + strings.TrimPrefix(id, "dlv_")
-	return json.Marshal(struct {
-		ID      string `json:"id"`
-		EventID string `json:"event_id"`
-		Type    string `json:"type"`
-		SentAt  string `json:"sent_at"`
-	}{event, event, "hooklatch.test", time.Now().UTC().Format(time.RFC3339)})
+// sample adds what the sender of such an event would send, where nothing is given.
+func (d *delivery) sample(body bool) {
+	of := sampleOf(d.v.Scheme, d.id, time.Now())
+	if body {
+		d.body = of.body
+	} else if json.Valid(d.body) {
+		of.header.Set("Content-Type", "application/json")
+	}
+	for name, values := range of.header {
+		if d.header.Get(name) == "" {
+			d.header[name] = values
+		}
+	}
+	d.query = of.query
+}
+
+// target is the URL with the query that the scheme demands.
+func (d *delivery) target() string {
+	u, err := url.Parse(d.url)
+	if err != nil || len(d.query) == 0 {
+		return d.url
+	}
+	given := u.Query()
+	for name, values := range d.query {
+		if !given.Has(name) {
+			given[name] = values
+		}
+	}
+	u.RawQuery = given.Encode()
+	return u.String()
 }
 
 // exchange is one request and the answer that is expected.
@@ -211,18 +224,16 @@ func (d *delivery) sign(o verify.SignOptions) (*exchange, error) {
 	if o.DeliveryID == "" {
 		o.DeliveryID = d.id
 	}
-	added, err := signRequest(d.v, verify.Request{Method: http.MethodPost, URL: d.url, Header: d.header, Body: d.body}, o)
+	r, err := signRequest(d.v, verify.Request{Method: http.MethodPost, URL: d.target(), Header: d.header, Body: d.body}, o)
 	if err != nil {
 		return nil, err
 	}
-	header := d.header.Clone()
-	for name, values := range added {
-		header[name] = values
-	}
-	r := verify.Request{Method: http.MethodPost, URL: d.url, Header: header}
-	inHead := wireID(d.v.Scheme, r)
-	r.Body = d.body
-	return &exchange{url: d.url, host: d.host, header: header, body: d.body, id: wireID(d.v.Scheme, r), inHead: inHead, expect: is2xx, wanted: "2xx"}, nil
+	head := r
+	head.Body = nil
+	return &exchange{
+		url: r.URL, host: d.host, header: r.Header, body: r.Body,
+		id: wireID(d.v.Scheme, r), inHead: wireID(d.v.Scheme, head), expect: is2xx, wanted: "2xx",
+	}, nil
 }
 
 func is2xx(status int) bool { return status >= 200 && status <= 299 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,7 +39,7 @@ func signCommand(s *stdio) *cli.Command {
 				return err
 			}
 			return sign(c.Context, s, signOptions{
-				scheme: readSchemeOptions(c), request: readRequestOptions(c),
+				scheme: readSchemeOptions(c).signing(), request: readRequestOptions(c),
 				id: c.String("id"), timestamp: c.String("timestamp"), output: c.String("output"), json: c.Bool("json"),
 			})
 		},
@@ -62,6 +63,9 @@ type signature struct {
 	Timestamp  string      `json:"timestamp"`
 	BodyHash   string      `json:"body_sha256"`
 	Headers    http.Header `json:"headers"`
+	// Of schemes that sign in the body or the URL.
+	URL  string `json:"url,omitempty"`
+	Body []byte `json:"body_base64,omitempty"`
 }
 
 func sign(ctx context.Context, s *stdio, o signOptions) error {
@@ -72,61 +76,101 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 	if err != nil {
 		return err
 	}
-	v, err := o.scheme.verifier(ctx, s)
+	v, r, err := readSigned(ctx, s, o.scheme, o.request)
 	if err != nil {
 		return err
 	}
-	r, err := o.request.read(ctx, s)
+	signed, err := signRequest(v, r, verify.SignOptions{DeliveryID: o.id, Time: at})
 	if err != nil {
 		return err
 	}
-	added, err := signRequest(v, r, verify.SignOptions{DeliveryID: o.id, Time: at})
-	if err != nil {
-		return err
-	}
+	added := addedHeader(r, signed)
+	inHeaders := signed.URL == r.URL && bytes.Equal(signed.Body, r.Body)
 	if o.json {
-		return printJSON(s.out, describeSignature(v, r, added))
+		return printJSON(s.out, describeSignature(v, signed, added, inHeaders))
 	}
-	for name, values := range added {
-		r.Header[name] = values
-	}
-	if o.output != "headers" && r.Header.Get("Content-Type") == "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	switch o.output {
-	case "request":
-		if r.URL == "" {
-			r.URL = "http://localhost/"
+	if o.output == "headers" {
+		if !inHeaders {
+			return usagef("--output request, or --output curl", "sign: %s signs in the body or the URL: headers alone do not carry it", title(v.Scheme))
 		}
-		return writeRequest(s.out, r)
-	case "curl":
-		return writeCurl(s.out, r, o.request.body)
+		return writeHeader(s.out, added)
 	}
-	return writeHeader(s.out, added)
+	if signed.Header.Get("Content-Type") == "" {
+		signed.Header.Set("Content-Type", "application/json")
+	}
+	if o.output == "request" {
+		signed.URL = cmp.Or(signed.URL, "http://localhost/")
+		return writeRequest(s.out, signed)
+	}
+	return o.curl(s, signed, bytes.Equal(signed.Body, r.Body))
+}
+
+// curl prints a line that sends the request, to the source where there is one.
+func (o signOptions) curl(s *stdio, r verify.Request, sameBody bool) error {
+	host := ""
+	if r.URL == "" {
+		if o.scheme.source == "" {
+			return usagef("--url URL", "sign: to which URL shall curl send it?")
+		}
+		c, err := readConfig(o.scheme.config)
+		if err != nil {
+			return err
+		}
+		to, err := c.sourceTarget(o.scheme.source)
+		if err != nil {
+			return err
+		}
+		r.URL, host = to.url, to.host
+	}
+	file := ""
+	if sameBody && o.request.body != "-" {
+		file = o.request.body
+	}
+	_, err := fmt.Fprintln(s.out, curlLine(r, host, file))
+	return err
+}
+
+// addedHeader is what signing has added to the header.
+func addedHeader(before, after verify.Request) http.Header {
+	added := http.Header{}
+	for name, values := range after.Header {
+		if !slices.Equal(values, before.Header[name]) {
+			added[name] = values
+		}
+	}
+	return added
 }
 
 // signRequest signs with the newest active key, under a new delivery id where
 // none is given and the scheme has a header for one.
-func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (http.Header, error) {
+func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (verify.Request, error) {
 	if o.DeliveryID == "" {
 		o.DeliveryID = newDeliveryID()
 	}
-	header, err := v.Sign(r, o)
+	signed, err := v.SignRequest(r, o)
 	switch {
 	case err == nil:
-		return header, nil
+		return signed, nil
 	case o.Key.Secret.IsZero() && noneActive(v.Keys.Keys(), o.Time):
-		return nil, outsideSpan(v.Keys.Keys(), o.Time)
+		return signed, outsideSpan(v.Keys.Keys(), o.Time)
 	case errors.Is(err, verify.ErrNoSigner):
-		return nil, usagef("", "sign: %s", withoutPackage(err))
+		return signed, usagef(noSigner(v.Scheme), "sign: %s", withoutPackage(err))
 	case v.Scheme.UsesKeyID() && o.Key.ID == "" && slices.ContainsFunc(v.Keys.Keys(), func(k verify.Key) bool { return k.ID == "" }):
-		return nil, usagef("--secret-file ID=FILE", "sign: %s", withoutPackage(err))
+		return signed, usagef("--secret-file ID=FILE", "sign: %s", withoutPackage(err))
 	}
 	var refusal *verify.Error
 	if errors.As(err, &refusal) {
-		return nil, usagef("", "sign: it would be refused: %s", withoutPackage(err))
+		return signed, usagef("", "sign: it would be refused: %s", withoutPackage(err))
 	}
-	return nil, usagef("", "sign: %s", withoutPackage(err))
+	return signed, usagef("", "sign: %s", withoutPackage(err))
+}
+
+// noSigner says what helps where nothing can be signed.
+func noSigner(scheme verify.Scheme) string {
+	if signingSpec(scheme).Encoding == "pem" {
+		return "the private key as PEM: hooklatch keygen --scheme " + scheme.Name() + " -o FILE   makes a pair"
+	}
+	return ""
 }
 
 // noneActive says whether no key is valid at that time, now where it is zero.
@@ -165,11 +209,12 @@ func newDeliveryID() string {
 }
 
 // describeSignature reads back what was signed, as the receiver will.
-func describeSignature(v *verify.Verifier, r verify.Request, added http.Header) signature {
+func describeSignature(v *verify.Verifier, r verify.Request, added http.Header, inHeaders bool) signature {
 	sum := sha256.Sum256(r.Body)
 	result := signature{V: 1, Scheme: v.Scheme.Name(), BodyHash: hex.EncodeToString(sum[:]), Headers: added}
-	r.Header = r.Header.Clone()
-	maps.Copy(r.Header, added)
+	if !inHeaders {
+		result.URL, result.Body = r.URL, r.Body
+	}
 	if e, err := v.Verify(r); err == nil {
 		result.KeyID, result.DeliveryID, result.Timestamp = e.KeyID, e.DeliveryID, e.Timestamp
 	}
@@ -204,33 +249,4 @@ func writeRequest(w io.Writer, r verify.Request) error {
 	}
 	_, err := w.Write(append([]byte("\n"), r.Body...))
 	return err
-}
-
-// writeCurl writes a line for the shell. --data-binary keeps every byte, where
-// --data would cut newlines.
-func writeCurl(w io.Writer, r verify.Request, body string) error {
-	to := r.URL
-	if to == "" {
-		to = "URL"
-	}
-	words := []string{"curl", "-X", shellQuote(r.Method)}
-	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
-		for _, value := range r.Header[name] {
-			words = append(words, "-H", shellQuote(name+": "+value))
-		}
-	}
-	words = append(words, "--data-binary", shellQuote("@"+body), shellQuote(to))
-	_, err := fmt.Fprintln(w, strings.Join(words, " "))
-	return err
-}
-
-// shellQuote writes a word so that a POSIX shell reads it back.
-func shellQuote(s string) string {
-	plain := strings.IndexFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-", r)
-	}) < 0
-	if plain && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

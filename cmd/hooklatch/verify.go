@@ -60,20 +60,16 @@ type verdict struct {
 }
 
 func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions, now string, asJSON bool) error {
-	v, err := scheme.verifier(ctx, s)
+	at, err := parseUnix("--now", now)
 	if err != nil {
 		return err
 	}
-	at, err := parseUnix("--now", now)
+	v, r, err := readSigned(ctx, s, scheme, request)
 	if err != nil {
 		return err
 	}
 	if !at.IsZero() {
 		v.Now = func() time.Time { return at }
-	}
-	r, err := request.read(ctx, s)
-	if err != nil {
-		return err
 	}
 	result, err := judge(v, r)
 	if err != nil {
@@ -88,6 +84,20 @@ func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request 
 		err = answerNo()
 	}
 	return err
+}
+
+// readSigned makes a verifier and reads a request for it. The URL that is signed is
+// the request's, unless the configuration has one.
+func readSigned(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions) (*verify.Verifier, verify.Request, error) {
+	v, err := scheme.unplaced(ctx, s)
+	if err != nil {
+		return nil, verify.Request{}, err
+	}
+	r, err := request.read(ctx, s)
+	if err == nil {
+		err = signsAt(v, r.URL)
+	}
+	return v, r, err
 }
 
 func judge(v *verify.Verifier, r verify.Request) (verdict, error) {
