@@ -89,19 +89,6 @@ func (s Scheme) Covers() []string {
 			all = append(all, what)
 		}
 	}
-	if s.p.code == nil {
-		return all
-	}
-	for _, f := range []struct {
-		name    string
-		covered bool
-	}{
-		{"timestamp", s.p.timestamp != nil}, {"id", s.IDSigned()}, {"URL", s.p.needsURL}, {"body", s.p.bodySigned},
-	} {
-		if f.covered {
-			all = append(all, f.name)
-		}
-	}
 	return all
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -27,7 +28,7 @@ type sample struct {
 func sampleOf(scheme verify.Scheme, id string, at time.Time) sample {
 	recipe := scheme.Recipe()
 	b := sampleBody{event: "evt_" + strings.TrimPrefix(id, "dlv_"), header: http.Header{}, query: url.Values{}, form: url.Values{}}
-	if of := codeSample(recipe, b.event); of != nil {
+	if of := codeSample(recipe.Algo, b.event); of != nil {
 		return *of
 	}
 	if recipe.ID != nil {
@@ -202,9 +203,20 @@ func sampleTime(format string, at time.Time) string {
 	return strconv.FormatInt(at.Unix(), 10)
 }
 
-// codeSample is a body for schemes that look into it in their own way.
-func codeSample(recipe verify.Recipe, event string) *sample {
-	switch recipe.Algo {
+// codeSample is the body of schemes that look into it in a way of their own.
+func codeSample(algo, event string) *sample {
+	text, kind := "", "application/json"
+	switch algo {
+	case "code:adyen-item":
+		text = `{"live":"false","notificationItems":[{"NotificationRequestItem":{"pspReference":"` + event +
+			`","merchantAccountCode":"example","amount":{"currency":"EUR","value":1000},"eventCode":"AUTHORISATION","success":"true","additionalData":{}}}]}`
+	case "code:sns":
+		text = `{"MessageId":"` + event + `","Message":"` + sampleType + `"}` // signing adds the rest
+	case "code:braintree":
+		payload := base64.StdEncoding.EncodeToString([]byte("<notification><id>" + event + "</id><kind>check</kind></notification>"))
+		text, kind = url.Values{"bt_payload": {payload}}.Encode(), "application/x-www-form-urlencoded"
+	default:
+		return nil
 	}
-	return nil
+	return &sample{header: http.Header{"Content-Type": {kind}}, query: url.Values{}, body: []byte(text)}
 }

@@ -45,7 +45,7 @@ type schemeLine struct {
 	V         int      `json:"v"`
 	Name      string   `json:"name"`
 	Covers    []string `json:"covers"`
-	ID        []string `json:"delivery_id"` // empty: the source's event.id takes its place
+	ID        []string `json:"delivery_id"` // empty: the source's event.id takes its place, or a token holds it
 	IDSigned  bool     `json:"delivery_id_signed"`
 	Timestamp bool     `json:"timestamp"`
 	Window    int64    `json:"window_s,omitempty"`
@@ -54,6 +54,8 @@ type schemeLine struct {
 	Reference string   `json:"reference"`
 
 	Weaknesses []weaknessLine `json:"weaknesses"`
+
+	hasID bool
 
 	// Of one scheme alone.
 	Recipe  *verify.Recipe `json:"recipe,omitempty"`
@@ -80,6 +82,7 @@ func describeScheme(scheme verify.Scheme) schemeLine {
 	line := schemeLine{
 		V: 1, Name: scheme.Name(), Covers: append([]string{}, scheme.Covers()...), ID: []string{}, IDSigned: scheme.IDSigned(),
 		Timestamp: scheme.HasTimestamp(), Status: http.StatusAccepted, Reference: recipe.Reference, Weaknesses: []weaknessLine{},
+		hasID: scheme.HasDeliveryID(),
 	}
 	if recipe.ID != nil {
 		line.ID = recipe.ID.From
@@ -126,7 +129,10 @@ func (l schemeLine) covered() string {
 }
 
 func (l schemeLine) id() string {
-	if len(l.ID) == 0 {
+	switch {
+	case len(l.ID) == 0 && l.hasID:
+		return "in the token"
+	case len(l.ID) == 0:
 		return "set event.id"
 	}
 	var places []string
@@ -148,8 +154,10 @@ func (l schemeLine) window() string {
 	switch {
 	case !l.Timestamp:
 		return "no timestamp"
-	case l.Window == 0:
+	case l.Window == 0 && slices.ContainsFunc(l.Weaknesses, func(w weaknessLine) bool { return w.Code == "no_window" }):
 		return "none"
+	case l.Window == 0:
+		return "in the token"
 	case l.PastOnly:
 		return fmt.Sprintf("%d s, past", l.Window)
 	}
@@ -196,6 +204,9 @@ func (l schemeLine) comments(w io.Writer, recipe verify.Recipe, ex *exampleLine)
 	comment("delivery id: %s", l.id())
 	comment("window: %s", l.window())
 	comment("answer: %s", answerText(recipe.Ack))
+	for _, h := range recipe.Handshake {
+		comment("handshake: %s", handshakeText(h))
+	}
 	if len(l.Weaknesses) == 0 {
 		comment("weaknesses: none known")
 	}
@@ -225,6 +236,29 @@ func (ex *exampleLine) comments(comment func(string, ...any)) {
 	for line := range strings.Lines(string(ex.Body)) {
 		comment("  %s", strings.TrimSuffix(line, "\n"))
 	}
+}
+
+// handshakeText says what is answered without a delivery.
+func handshakeText(h verify.HandshakeRecipe) string {
+	what := h.From
+	for _, w := range h.When {
+		if what != "" {
+			what += ", "
+		}
+		if what += w.From; !w.Absent {
+			what += " = " + w.Equals
+		} else {
+			what += " absent"
+		}
+	}
+	text := cmp.Or(h.Method, http.MethodPost) + " with " + cmp.Or(what, "nothing special") + ": " + h.Kind
+	switch h.Verify {
+	case "":
+		return text + ", not signed"
+	case "signature":
+		return text + ", once the signature is known to be right"
+	}
+	return text + ", where " + h.Verify + " is the word that was agreed on"
 }
 
 // answerText says how an accepted delivery is answered.
