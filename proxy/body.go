@@ -25,7 +25,7 @@ func (x *exchange) readBody(size int64) (*buffer, error) {
 	if x.consumed {
 		return &buffer{bytes: []byte{}}, nil
 	}
-	limit, declared := x.source.maxBody, x.r.ContentLength
+	limit, declared := x.limit, x.r.ContentLength
 	first := size
 	if declared < 0 {
 		first = 0

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -277,6 +278,14 @@ func TestCaseB11_Probes(t *testing.T) {
 		if a.header.Get("Allow") != "POST" || strings.Contains(string(a.body), "abc") {
 			t.Errorf("%s: %v %s", method, a.header, a.body)
 		}
+	}
+	head, err := http.Head(g.server.URL + "/in/src1?challenge=abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head.Body.Close()
+	if head.StatusCode != 405 || head.Header.Get("Allow") != "POST" {
+		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
 	g.send(&message{method: "POST", target: "/in/src1", body: []byte("{}")}).wants(t, 401, "signature_invalid")
 	if len(in.deliveries()) != 0 {

@@ -19,6 +19,9 @@
 //  5. The body, under the cap and a deadline: 413, 408. Any other error of
 //     reading is 400: half a body is never verified.
 //  6. Key and MAC over the raw bytes: 401, one answer for all causes.
+//     A challenge or ping of the scheme ends here, or at step 2 where its method
+//     is another: it is answered, nothing is stored. Where such a request is not
+//     signed, a refusal of step 3 waits for the first 16 KiB of the body.
 //  7. Metadata, which never fails the delivery, then the inbox: 202, 409, 5xx.
 //
 // No request touches the database before step 7. Once the body is complete, the
@@ -30,7 +33,9 @@
 // table of them. Trouble of ours is always 503 with Retry-After, so that no
 // sender switches a hook off for it; 500 is a fault that waiting does not cure.
 // Precise reasons go to [Config.OnResult], never to the sender. No answer is a
-// redirect, and none is a 2xx without a commit.
+// redirect, and none is a 2xx without a commit but that of a handshake, which is no
+// delivery ([OutcomeHandshake]). At most five in a minute and source hold a MAC under
+// the signing key; the next is told 429.
 //
 // # Why a signature does not match
 //

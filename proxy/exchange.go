@@ -24,6 +24,8 @@ type exchange struct {
 
 	start    time.Time
 	source   *source // nil until the route is known
+	verifier *verify.Verifier
+	limit    int64 // of the body
 	reading  reading
 	result   Result
 	consumed bool      // the body was read to its end
@@ -63,15 +65,28 @@ func (x *exchange) handle() error {
 		return err
 	}
 	s := x.source
+	x.verifier, x.limit = s.verifier(), s.maxBody
+	req := verify.Request{Method: x.r.Method, URL: target, Header: x.r.Header}
+	may := x.verifier.MayHandshake(req)
+	if x.r.Method != http.MethodPost && !may {
+		return errMethod
+	}
 	if countFields(x.r.Header) > maxFields {
 		return errTooManyFields
 	}
-	req := verify.Request{Method: x.r.Method, URL: target, Header: x.r.Header}
-	if err := s.verifier.CheckHeader(req); err != nil {
-		return err
+	if x.r.Method != http.MethodPost {
+		return x.bodyless(req)
 	}
-	if err := s.checkEventIDHeader(req); err != nil {
-		return err
+	if err := x.verifier.CheckHeader(req); err != nil {
+		if !may {
+			return err
+		}
+		return x.suspect(req, err)
+	}
+	if !s.answersPost {
+		if err := s.checkEventIDHeader(req); err != nil {
+			return err
+		}
 	}
 	return x.receive(req)
 }
@@ -98,23 +113,20 @@ func (x *exchange) route() (target string, err error) {
 	}
 	x.source = s
 	x.result.Source, x.result.Tenant, x.result.BodyLimit = s.name, s.tenant, s.maxBody
-	if x.r.Method != http.MethodPost {
-		return target, errMethod
-	}
 	return target, nil
 }
 
 // receive takes a slot, reads the body, verifies and commits.
 func (x *exchange) receive(req verify.Request) error {
-	s, size := x.source, x.r.ContentLength
+	size := x.r.ContentLength
 	if x.consumed {
 		size = 0
 	}
-	if size > s.maxBody {
+	if size > x.limit {
 		return errTooLarge
 	}
 	if size < 0 {
-		size = s.maxBody
+		size = x.limit
 	}
 	rd := &x.reading
 	rd.w, rd.bytes = x.w, size
@@ -137,10 +149,18 @@ func (x *exchange) receive(req verify.Request) error {
 // accept verifies the raw bytes, and only then looks inside them.
 func (x *exchange) accept(req verify.Request, body *buffer) error {
 	s, res := x.source, &x.result
-	env, err := s.verifier.Verify(req)
+	env, answer, err := x.verifier.Receive(req)
 	res.BodyHash = sha256.Sum256(req.Body)
 	if err != nil {
 		return err
+	}
+	if answer.Kind != "" {
+		return x.shake(&env, &answer)
+	}
+	if s.answersPost {
+		if err := s.checkEventIDHeader(req); err != nil {
+			return err
+		}
 	}
 	d := s.delivery(req, &env, res.BodyHash)
 	d.RequestID, d.Peer, d.ConfigRevision = res.RequestID, res.Peer, x.p.cfg.ConfigRevision
@@ -184,7 +204,7 @@ func (x *exchange) end() {
 }
 
 func (x *exchange) reset() {
-	x.w, x.r, x.source, x.result = nil, nil, nil, Result{}
+	x.w, x.r, x.source, x.verifier, x.result = nil, nil, nil, nil, Result{}
 	x.consumed, x.timedOut, x.answered = false, false, false
 	x.reading.w = nil
 	x.reading.got.Store(0)

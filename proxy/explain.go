@@ -164,7 +164,7 @@ func (e *evidence) causes() (causes []verify.Cause, fault error) {
 			fault = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	v := *e.source.verifier
+	v := *e.source.verifier()
 	v.Now = func() time.Time { return e.now }
 	return v.Explain(e.request, e.source.others...).Causes, nil
 }

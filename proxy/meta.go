@@ -44,7 +44,7 @@ func (s *source) delivery(req verify.Request, env *verify.Envelope, hash [32]byt
 	d.Revision = m.revision()
 	d.Deleted = m.deleted()
 
-	if !s.verifier.Scheme.HasDeliveryID() {
+	if !s.verifier().Scheme.HasDeliveryID() {
 		d.DeliveryID = d.EventID
 		if !validDeliveryID(d.DeliveryID) {
 			d.DeliveryID = ""
@@ -68,7 +68,7 @@ func (s *source) checkEventIDHeader(req verify.Request) error {
 		return nil
 	}
 	refuse := func(r verify.Reason) error {
-		return &verify.Error{Reason: r, Scheme: s.verifier.Scheme.Name(), Field: name}
+		return &verify.Error{Reason: r, Scheme: s.verifier().Scheme.Name(), Field: name}
 	}
 	id, ok, err := s.fields.list[fieldEventID].Read(req)
 	switch {

@@ -78,6 +78,9 @@ var catalogue = [...]problem{
 		header: [2]string{"Www-Authenticate", "Webhook-Signature"},
 		own:    func(a *ack) int { return a.refusalStatus },
 	}, {
+		code: "handshake_refused", status: 403, title: "The handshake is refused",
+		detail: "The challenge is not acceptable, or its token is not the one agreed on, or no secret is expected now.",
+	}, {
 		code: "timestamp_out_of_window", status: 401, title: "The timestamp is out of the window",
 		detail:    "The signed timestamp is too far from the time of this server. Sign the request again with the present time.",
 		retryable: true,
@@ -116,6 +119,11 @@ var catalogue = [...]problem{
 		detail: "This server does not answer for the host that the request names.",
 		errs:   []error{errHost},
 	}, {
+		code: "rate_limited", status: 429, title: "Too many requests",
+		detail: "Challenges are answered a few times a minute.", retryable: true,
+		errs: []error{errKeyedAnswers}, retryAfter: [2]int{60, 60},
+		extend: func(_ *exchange, b []byte) []byte { return append(b, `,"scope":"source"`...) },
+	}, {
 		code: "store_unavailable", status: 503, title: "The store is unavailable",
 		detail: "The delivery was not stored. Send it again.", retryable: true,
 		errs: []error{inbox.ErrUnavailable}, retryAfter: [2]int{5, 10},
@@ -130,7 +138,7 @@ var catalogue = [...]problem{
 	}, {
 		code: "overloaded", status: 503, title: "The server is overloaded",
 		detail: "The request was not looked at. Send it again.", retryable: true,
-		errs: []error{errOverloaded}, retryAfter: [2]int{1, 5},
+		errs: []error{errOverloaded, errConfirm}, retryAfter: [2]int{1, 5},
 	}, {
 		code: "shutting_down", status: 503, title: "The server is shutting down",
 		detail: "The request was not looked at. Send it again over a new connection.", retryable: true,

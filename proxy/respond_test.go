@@ -63,6 +63,18 @@ var provoke = map[string]func(t *testing.T) answer{
 		g.proxy.Drain()
 		return g.send(signed("d", "abc"))
 	},
+	"handshake_refused": func(t *testing.T) answer {
+		g := start(t, setup{cfg: Config{Sources: []Source{preset(t, "dropbox", "")}}})
+		return g.raw((&message{method: "GET", target: "/in?challenge=%3Cscript%3E"}).head())
+	},
+	"rate_limited": func(t *testing.T) answer {
+		g := start(t, setup{cfg: Config{Sources: []Source{preset(t, "x-twitter", "")}}})
+		var a answer
+		for range 6 {
+			a = g.raw((&message{method: "GET", target: "/in?crc_token=abc"}).head())
+		}
+		return a
+	},
 	"delivery_conflict":     stored(&inbox.ConflictError{Tenant: "t1", Source: "src1", DeliveryID: "d"}),
 	"store_unavailable":     stored(inbox.ErrUnavailable),
 	"store_outcome_unknown": stored(inbox.ErrOutcomeUnknown),

@@ -18,6 +18,7 @@ const (
 	OutcomeDuplicate   Outcome = "duplicate"   // the same bytes were committed before
 	OutcomeConflict    Outcome = "conflict"    // other bytes are stored under this id
 	OutcomeRefused     Outcome = "refused"     // turned away before the inbox
+	OutcomeHandshake   Outcome = "handshake"   // no delivery: answered, nothing stored
 	OutcomeUnavailable Outcome = "unavailable" // our fault; the sender should come again
 )
 
@@ -55,6 +56,10 @@ type Result struct {
 	// Distance is the signed timestamp minus now; zero where it was not read.
 	Distance time.Duration
 	Duration time.Duration // from the end of the request's header to the answer
+
+	// Handshake is the kind, one of verify.HandshakeKinds, where the request was one
+	// and its answer was not refused by the scheme.
+	Handshake string
 
 	Duplicate bool
 	// Explaining: OnExplain will be told of this request too. Unexplained: its MAC has

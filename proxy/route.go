@@ -47,7 +47,7 @@ func newRoutes(cfg Config) (routes, error) {
 	for _, s := range all {
 		for _, other := range all {
 			if other != s && other.tenant == s.tenant {
-				s.others = append(s.others, other.verifier.Keys)
+				s.others = append(s.others, other.verifier().Keys)
 			}
 		}
 	}

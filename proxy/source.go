@@ -2,11 +2,13 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +38,14 @@ type Source struct {
 	EventID, EventType       verify.Field
 	ResourceType, ResourceID verify.Field
 	Revision, Deleted        verify.Field
+
+	// Enrol keeps a secret that the sender hands over in a handshake, and returns the
+	// keys that hold from then on. It is called by one request at a time, and no more
+	// once it has returned keys. Demanded where Verifier.Handshakes.EnrolUntil is set.
+	Enrol func(ctx context.Context, secret []byte) (verify.KeySet, error)
+	// Confirm is told of a URL that the sender wants to be called, and should not wait
+	// for it. After an error the sender is asked to come again. Nil: nobody calls it.
+	Confirm func(ctx context.Context, url string) error
 
 	// Forwards are the destinations. A delivery that fits no route is stored all
 	// the same.
@@ -74,7 +84,14 @@ const (
 type source struct {
 	name, tenant, host, path string
 
-	verifier  *verify.Verifier
+	current   atomic.Pointer[verify.Verifier] // replaced when a key is enrolled
+	enrolling sync.Mutex
+	enrol     func(context.Context, []byte) (verify.KeySet, error)
+	confirm   func(context.Context, string) error
+	keyed     keyedAnswers
+	// answersPost: a POST may be a handshake, and have no event id where deliveries do.
+	answersPost bool
+
 	others    []verify.KeySet // of the tenant's other sources
 	explained atomic.Int64    // when a request was last kept to be explained
 	now       func() time.Time
@@ -124,15 +141,20 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	}
 	c := &source{
 		name: s.Name, tenant: s.Tenant, host: s.Host, path: s.Path,
-		verifier: &v, now: v.Now, tolerance: cmp.Or(v.Tolerance, schemeTolerance(recipe)), maxBody: maxBody,
+		enrol: s.Enrol, confirm: s.Confirm, answersPost: answersPost(recipe),
+		now: v.Now, tolerance: cmp.Or(v.Tolerance, schemeTolerance(recipe)), maxBody: maxBody,
 		fields: fields{list: [fieldCount]verify.Field{
 			fieldEventID: s.EventID, fieldEventType: s.EventType, fieldResourceType: s.ResourceType,
 			fieldResourceID: s.ResourceID, fieldRevision: s.Revision, fieldDeleted: s.Deleted,
 		}},
 		routing: rt, ack: a,
 	}
+	c.current.Store(&v)
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if !v.Handshakes.EnrolUntil.IsZero() && s.Enrol == nil {
+		return nil, errors.New("Enrol is missing, and a secret may be handed over")
 	}
 	if !v.Scheme.HasDeliveryID() {
 		if s.EventID.IsZero() {
@@ -145,6 +167,8 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	}
 	return c, nil
 }
+
+func (s *source) verifier() *verify.Verifier { return s.current.Load() }
 
 // checkPath refuses what no path on the wire can equal.
 func checkPath(path string) error {

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -21,6 +22,9 @@ var braintree = coder{
 	open: func(c *check) *Error { c.coded = &braintreeRequest{}; return nil },
 	sign: signBraintree,
 	answerMAC: func(k *Key, challenge string) ([]byte, string) {
+		if !braintreeChallenge.MatchString(challenge) {
+			return nil, ""
+		}
 		public, private, _ := braintreeKey(k.Secret.data().raw)
 		return braintreeSum(private, challenge), public
 	},
@@ -31,6 +35,9 @@ const (
 	braintreePayload   = "bt_payload"
 	braintreeAlphabet  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\n"
 )
+
+// braintreeChallenge is no payload: those are XML in base64, which begins with capitals.
+var braintreeChallenge = regexp.MustCompile(`^[a-f0-9]{20,32}$`)
 
 func compileBraintree(b *builder) error {
 	return b.signatureOf(&SignatureRecipe{In: "form", Name: braintreeSignature})
@@ -105,7 +112,13 @@ func braintreeSum(private, text string) []byte {
 	return h.Sum(nil)
 }
 
-func (*braintreeRequest) claims(*check) *Error { return nil }
+// claims refuses a payload that is a challenge: anybody can have those signed.
+func (r *braintreeRequest) claims(c *check) *Error {
+	if braintreeChallenge.MatchString(r.payload) {
+		return c.fail(ReasonSignatureMismatch, "form:"+braintreePayload)
+	}
+	return nil
+}
 
 // signBraintree adds bt_signature to a form that has bt_payload.
 func signBraintree(c *check, key *Key, _ SignOptions) (Request, error) {

@@ -44,8 +44,8 @@ type coder struct {
 	// Time and delivery id are in the headers already where those stand in some.
 	sign func(*check, *Key, SignOptions) (Request, error)
 	// answerMAC is the MAC over a challenge, for handshakes of kind keyed_answer, and
-	// the public half of the key. The scheme takes no delivery whose signed text such
-	// an answer could sign.
+	// the public half of the key; nil: such a challenge is not answered. The scheme
+	// takes no delivery whose signed text an answer could sign.
 	answerMAC func(k *Key, challenge string) (mac []byte, public string)
 }
 

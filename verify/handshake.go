@@ -35,6 +35,8 @@ type Answer struct {
 	Status int
 	Header http.Header // besides the two above; never nil
 	Body   []byte
+	// Keyed: Body holds a MAC under the signing key. Give few of these.
+	Keyed bool
 	// Confirm is a URL that the sender wants to be called, once, over https and
 	// without following a redirect (kind outbound). Its host is one of the sender's.
 	Confirm string
@@ -222,7 +224,10 @@ func (c *check) answer(h *handshake, values []Value) (Answer, bool) {
 		if key == nil || !keyedValue(value) {
 			return a, false
 		}
-		mac, public = c.p.answerMAC(key, value)
+		if mac, public = c.p.answerMAC(key, value); mac == nil {
+			return a, false
+		}
+		a.Keyed = true
 	case kindHeaderEcho:
 		return a, c.allowOrigin(&a, value)
 	case kindEnrol:

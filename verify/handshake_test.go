@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,7 @@ func shaker(t testing.TB, preset, secret string) *Verifier {
 	t.Helper()
 	s, ok := Preset(preset)
 	if !ok {
-		t.Skipf("there is no preset %s", preset)
+		t.Fatalf("there is no preset %s", preset)
 	}
 	v := &Verifier{Scheme: s, Now: func() time.Time { return handshakeTime }, URL: "https://hooks.example.com/in"}
 	v.Handshakes.Origins = []string{"other.example.com", "eventemitter.example.com"}
@@ -457,5 +458,50 @@ func TestMayHandshakeReadsNoBody(t *testing.T) {
 	long := Request{Method: "POST", URL: "/in", Body: []byte(`{"verification_token":"` + strings.Repeat("a", 32) + `","x":"` + strings.Repeat("x", MaxHandshakeBody) + `"}`)}
 	if _, ok, _ := v.Handshake(long); ok {
 		t.Error("a body beyond MaxHandshakeBody was looked at")
+	}
+}
+
+// The pair of handshakes.json names this vector in place of a body.
+func TestSubscriptionOfSNSIsConfirmed(t *testing.T) {
+	for _, vec := range readVectors(t, "aws-sns.json") {
+		if vec.Name != "aws-sns/subscription" {
+			continue
+		}
+		s, _ := Preset("aws-sns")
+		v, err := vec.verifier(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, ok, err := v.Handshake(vec.request(t))
+		if !ok || err != nil || a.Status != 200 || len(a.Body) != 0 || a.Confirm != "https://sns.us-west-2.amazonaws.com/?Action=ConfirmSubscription" {
+			t.Errorf("%v %v %+v", ok, err, a)
+		}
+		v.Params = map[string]string{"topic_arn": "arn:aws:sns:us-west-2:210987654321:Other"}
+		if a, _, err := v.Handshake(vec.request(t)); err == nil {
+			t.Errorf("the topic of another account would be confirmed: %+v", a)
+		}
+		return
+	}
+	t.Fatal("no vector aws-sns/subscription")
+}
+
+// Braintree's payload is base64, and so is a challenge.
+func TestKeyedAnswerSignsNoPayload(t *testing.T) {
+	v := shaker(t, "braintree", "integration_public_key|integration_private_key")
+	const challenge = "20f9f8ed05f77439fe955c977e4c8a53"
+	a, ok, err := v.Handshake(Request{Method: "GET", URL: "/in?bt_challenge=" + challenge})
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for _, bad := range []string{challenge + "0", "20F9F8ED05F77439FE955C977E4C8A53", challenge[:19], "PG5vdGlmaWNhdGlvbj48a2luZA=="} {
+		if a, _, err := v.Handshake(Request{Method: "GET", URL: "/in?bt_challenge=" + bad}); err == nil {
+			t.Errorf("%s was answered: %s", bad, a.Body)
+		}
+	}
+	form := url.Values{"bt_signature": {string(a.Body)}, "bt_payload": {challenge}}
+	r := Request{Method: "POST", URL: "/in", Body: []byte(form.Encode())}
+	var refused *Error
+	if env, err := v.Verify(r); !errors.As(err, &refused) || refused.Reason != ReasonSignatureMismatch {
+		t.Errorf("a payload was taken on a keyed answer: %+v, %v", env, err)
 	}
 }

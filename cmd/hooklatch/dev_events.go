@@ -202,6 +202,8 @@ func (e *devEvents) requestLine(r *proxy.Result, carried string) string {
 		detail = fmt.Sprintf("%s  %s", took(r.Duration), r.KeyID)
 	case proxy.OutcomeDuplicate:
 		sign, colour, what, detail = "=", colourNone, fmt.Sprintf("%d duplicate", r.Status), "same bytes, nothing new"
+	case proxy.OutcomeHandshake:
+		sign, colour, what, detail = "↔", colourGreen, fmt.Sprintf("%d handshake", r.Status), r.Handshake+", nothing stored"
 	case proxy.OutcomeConflict:
 		sign, colour, detail = "≠", colourYellow, "same id, other bytes   "+e.program+" events show "+shellQuote(r.DeliveryID)
 	}
@@ -353,6 +355,7 @@ type devRequest struct {
 	RequestID  string    `json:"request_id"`
 	Source     string    `json:"source"`
 	Outcome    string    `json:"outcome"`
+	Handshake  string    `json:"handshake,omitempty"`
 	Status     int       `json:"status"`
 	Code       string    `json:"code,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
@@ -367,7 +370,7 @@ type devRequest struct {
 func newDevRequest(r *proxy.Result) devRequest {
 	line := devRequest{
 		V: 1, Time: time.Now().UTC(), Event: "request", RequestID: requestID(r.RequestID), Source: r.Source, Outcome: string(r.Outcome),
-		Status: r.Status, Code: r.Code, Reason: r.Reason, DeliveryID: r.DeliveryID, EventType: r.EventType, KeyID: r.KeyID,
+		Handshake: r.Handshake, Status: r.Status, Code: r.Code, Reason: r.Reason, DeliveryID: r.DeliveryID, EventType: r.EventType, KeyID: r.KeyID,
 		Bytes: r.BodyBytes, Took: float64(r.Duration.Microseconds()) / 1000,
 	}
 	if r.BodyHash != [32]byte{} {

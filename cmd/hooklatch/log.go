@@ -75,6 +75,7 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	a.text("source", r.Source)
 	a.text("tenant", r.Tenant)
 	a.text("outcome", string(r.Outcome))
+	a.text("handshake", r.Handshake)
 	a.text("code", r.Code)
 	if r.Reason != r.Code {
 		a.text("reason", r.Reason)

@@ -23,6 +23,7 @@ type metrics struct {
 	requests, refusals, keyUses         *prometheus.CounterVec
 	explained, explainDropped           *prometheus.CounterVec
 	refusalsDropped, keyUsesDropped     prometheus.Counter
+	handshakes                          *prometheus.CounterVec
 	duration, bodyBytes, distance       *prometheus.HistogramVec
 	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
 
@@ -36,6 +37,7 @@ type metrics struct {
 
 var outcomes = []proxy.Outcome{
 	proxy.OutcomeAccepted, proxy.OutcomeDuplicate, proxy.OutcomeConflict, proxy.OutcomeRefused, proxy.OutcomeUnavailable,
+	proxy.OutcomeHandshake,
 }
 
 // attemptClasses is the closed set of kinds of an attempt's end.
@@ -61,9 +63,10 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 
-		requests: counter("requests_total", "Requests by what became of them.", "source", "outcome"),
-		refusals: counter("refusals_total", "Requests that were not accepted, by the precise reason.", "source", "reason"),
-		keyUses:  counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
+		requests:   counter("requests_total", "Requests by what became of them.", "source", "outcome"),
+		refusals:   counter("refusals_total", "Requests that were not accepted, by the precise reason.", "source", "reason"),
+		handshakes: counter("handshakes_total", "Challenges and pings that were answered; nothing is stored for one.", "source", "kind"),
+		keyUses:    counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
 
 		explained:       counter("explain_results_total", "Refused requests that were looked into, by the first cause found.", "source", "cause"),
 		explainDropped:  counter("explain_dropped_total", "Requests whose MAC failed and that were not looked into.", "source"),
@@ -91,7 +94,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.keyUses, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.handshakes, m.keyUses, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -112,6 +115,11 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 		m.explainDropped.WithLabelValues(name)
 		if verifiers[name] == nil {
 			continue
+		}
+		for _, kind := range verify.HandshakeKinds() {
+			if verifiers[name].Scheme.HasHandshake(kind) && !verifiers[name].Handshakes.Off {
+				m.handshakes.WithLabelValues(name, kind)
+			}
 		}
 		if verifiers[name].Scheme.HasTimestamp() {
 			m.distance.WithLabelValues(name)
@@ -161,6 +169,11 @@ func (m *metrics) request(r *proxy.Result) {
 	case proxy.OutcomeRefused, proxy.OutcomeUnavailable:
 		m.refusals.WithLabelValues(r.Source, r.Reason).Inc()
 		return
+	case proxy.OutcomeHandshake:
+		m.handshakes.WithLabelValues(r.Source, r.Handshake).Inc()
+		if r.KeyID == "" {
+			return // it was not signed
+		}
 	case proxy.OutcomeAccepted:
 		m.lastAccepted.WithLabelValues(r.Source).Set(unixSeconds(time.Now()))
 	}

@@ -38,7 +38,7 @@ func filledMetrics(t *testing.T) *metrics {
 		return []inbox.DestinationStats{{Destination: "app", Open: map[inbox.State]int{inbox.Pending: 3}, OldestNew: 2 * time.Second, Paused: true}}, nil
 	}))
 	for _, o := range outcomes {
-		m.request(&proxy.Result{Source: "billing", Outcome: o, Reason: "key_unknown", KeyID: "k1", BodyBytes: 100, Distance: -time.Second,
+		m.request(&proxy.Result{Source: "billing", Outcome: o, Handshake: "status", Reason: "key_unknown", KeyID: "k1", BodyBytes: 100, Distance: -time.Second,
 			DeliveryID: "dlv_canary", EventType: "type.canary", Peer: "192.0.2.77"})
 	}
 	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "billing", KeyID: "canary"}, Causes: []verify.Cause{{Code: "body_crlf", Text: "canary"}}})
@@ -67,6 +67,7 @@ func TestMetricsAreNamedAsPrometheusWants(t *testing.T) {
 var labelsOf = map[string]string{
 	"hooklatch_requests_total":                          "outcome source",
 	"hooklatch_refusals_total":                          "reason source",
+	"hooklatch_handshakes_total":                        "kind source",
 	"hooklatch_request_duration_seconds":                "source",
 	"hooklatch_request_body_bytes":                      "source",
 	"hooklatch_timestamp_distance_seconds":              "source",
