@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"time"
 )
@@ -35,7 +36,8 @@ type Explanation struct {
 	// Frame is the text that should be signed; the body, and all that is taken from
 	// it, stand as tokens in braces.
 	Frame string
-	// MACs were tried, over Bytes bytes.
+	// MACs is how many attempts were made, Bytes what they cost: the bytes hashed, and
+	// 64 KiB for each check of a public key.
 	MACs  int
 	Bytes int64
 }
@@ -78,15 +80,12 @@ const maxFaults = 4
 // precondition, is a cause with the name of the reason.
 func (v *Verifier) Explain(r Request, others ...KeySet) Explanation {
 	x := explainer{out: Explanation{Scheme: v.Scheme.Name(), BodyLength: len(r.Body), BodyHash: sha256.Sum256(r.Body)}}
-	_, err := v.Verify(r)
+	envelope, err := v.Verify(r)
 	x.out.Error, _ = err.(*Error)
 	if x.c.start(v, &r) == nil {
-		x.spent.most = v.ExplainBytes
-		if x.spent.most == 0 {
-			x.spent.most = DefaultExplainBytes
-		}
+		x.most = cmp.Or(v.ExplainBytes, DefaultExplainBytes)
 		x.collectKeys(others)
-		x.explain()
+		x.explain(envelope)
 	}
 	x.finish()
 	return x.out
@@ -97,7 +96,8 @@ type explainer struct {
 	c     check // lenient: filled with what is there
 	out   Explanation
 	found []Cause
-	spent struct{ bytes, most int64 }
+	most  int64 // bytes that may be hashed
+	buf   []byte
 
 	names      []string // of the request's headers, sorted
 	headerGone bool     // something that the scheme names is not there
@@ -113,12 +113,12 @@ type explainer struct {
 	texts      [maxFaults + 1][]signedText
 }
 
-func (x *explainer) explain() {
+func (x *explainer) explain(e Envelope) {
 	x.headers()
 	x.preconditions()
 	x.keyID()
 	if x.c.p.code != nil {
-		x.explainCode()
+		x.explainCode(e)
 		return
 	}
 	x.readSignatures()

@@ -30,7 +30,7 @@ func (x *explainer) readBodies() {
 	if f := x.c.p.algo.family; f == familyToken || f == familyBasic {
 		return
 	}
-	most := int(min(x.spent.most/formShare, 1<<30))
+	most := int(min(x.most/formShare, 1<<30))
 	if len(body) > most {
 		x.formsLeft = true
 		return
@@ -98,12 +98,16 @@ func jsonForms(body []byte, add func([]byte, string, ...string)) {
 	add(compact, "body_compacted")
 	spaced := jsonSpaced(compact)
 	add(spaced, "body_python_spacing")
-	add(jsonASCII(spaced, false), "body_python_spacing", "the JSON is spaced and escaped as Python does",
-		`JSON was signed with ", " and ": " and "\uXXXX" (Python's default), another spelling arrived`)
+	if len(spaced) > len(compact) {
+		add(jsonASCII(spaced, false), "body_python_spacing", "the JSON is spaced and escaped as Python does",
+			`JSON was signed with ", " and ": " and "\uXXXX" (Python's default), another spelling arrived`)
+	}
 	slashes := jsonSlashes(body)
 	add(slashes, "body_slash_unescaped")
-	add(jsonASCII(slashes, false), "body_slash_unescaped", "the JSON is escaped as PHP does",
-		`"\/" and "\uXXXX" were signed (PHP's default), "/" and UTF-8 arrived: the JSON was parsed and written again`)
+	if len(slashes) > len(body) {
+		add(jsonASCII(slashes, false), "body_slash_unescaped", "the JSON is escaped as PHP does",
+			`"\/" and "\uXXXX" were signed (PHP's default), "/" and UTF-8 arrived: the JSON was parsed and written again`)
+	}
 	add(jsonASCII(body, false), "body_ascii_escaped")
 	add(jsonASCII(body, true), "body_ascii_escaped")
 	add(jsonUTF8(body, func(r rune) bool { return r >= 0x80 }), "body_ascii_unescaped")

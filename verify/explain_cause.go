@@ -155,7 +155,24 @@ func (x *explainer) addReason() {
 	if e.Field != "" {
 		text += " (" + e.Field + ")"
 	}
-	x.add(string(e.Reason), "see the list of reasons", "%s", text)
+	fix, ok := reasonFix[e.Reason]
+	if !ok {
+		fix = "sign as the scheme says"
+	}
+	x.add(string(e.Reason), fix, "%s", text)
+}
+
+var reasonFix = map[Reason]string{
+	ReasonHeaderMissing:      "send it, as the scheme says",
+	ReasonHeaderDuplicated:   "send it once; a proxy on the way may add a second one",
+	ReasonSignatureMissing:   "sign the request",
+	ReasonAlgorithmRefused:   "sign with an algorithm that the scheme allows",
+	ReasonClaimMismatch:      "sign claims that are those of this request",
+	ReasonNotCovered:         "sign every component that the scheme demands",
+	ReasonKeySourceRefused:   "name a key where the scheme says that keys are",
+	ReasonKeyUnusable:        "give the source a key of the kind and length that the scheme demands",
+	ReasonPrecondition:       "see what the scheme demands: hooklatch schemes NAME",
+	ReasonSignatureMalformed: fixSpelling,
 }
 
 // shortest secret that is looked for: a shorter one would be found by chance.

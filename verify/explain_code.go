@@ -3,9 +3,10 @@ package verify
 // explainCode is for schemes that a recipe cannot say: what they sign is known to
 // their code alone, so other keys and other spellings of the URL are tried on it
 // whole.
-func (x *explainer) explainCode() {
+func (x *explainer) explainCode(right Envelope) {
 	e := x.out.Error
 	if e == nil {
+		x.out.Timestamp, x.out.Distance, x.out.DeliveryID = right.Timestamp, right.Distance, right.DeliveryID
 		return
 	}
 	x.out.Timestamp, x.out.Distance, x.out.DeliveryID = shortened(e.Timestamp), e.Distance, e.DeliveryID
@@ -27,7 +28,7 @@ func (x *explainer) explainCode() {
 				if k.faults+min(u, 1) != n {
 					continue
 				}
-				if x.spent.bytes >= x.spent.most {
+				if !x.spend(int64(len(x.c.r.Body)) + costPublic) {
 					x.addSearchCut()
 					return
 				}
@@ -45,9 +46,6 @@ func (x *explainer) explainCode() {
 
 // tryCode verifies with one key, whatever its span and the clock.
 func (x *explainer) tryCode(k *tryKey, url string) bool {
-	x.out.MACs++
-	x.spent.bytes += int64(len(x.c.r.Body)) + costPublic
-	x.out.Bytes = x.spent.bytes
 	keys, err := NewKeySet(Key{Secret: k.key.Secret})
 	if err != nil {
 		return false

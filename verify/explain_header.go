@@ -56,7 +56,7 @@ func (x *explainer) signatureHeaders() {
 	}
 	if header, schemes := x.foreignSignature(); header != "" {
 		x.add("scheme_other", "let the source name the scheme of its sender, or the sender sign as the source expects",
-			"the request has no signature of %s, but carries %s as %s does", x.c.p.title(), header, strings.Join(schemes, ", "))
+			"the request has no signature of %s, but carries %s as in %s", x.c.p.title(), header, strings.Join(schemes, ", "))
 	}
 	x.missing(spec.places[0].name, true)
 }
@@ -83,7 +83,7 @@ const maxNear = 3
 func (x *explainer) near(name string) []string {
 	var near []string
 	want := squeezed(name)
-	for _, got := range x.names {
+	for _, got := range x.names[:min(len(x.names), 256)] {
 		if spelled(got, name) == spelledRight || !validHeaderName(got) || len(got) > 64 || len(near) == maxNear {
 			continue
 		}
@@ -256,7 +256,10 @@ func (x *explainer) foreignSignature() (header string, schemes []string) {
 	for _, s := range all {
 		shared := slices.ContainsFunc(s.schemes, func(name string) bool { return slices.Contains(ours, name) })
 		if !shared && x.firstHeader([]string{s.name}) != "" {
-			return s.name, s.schemes[:min(len(s.schemes), maxNear)]
+			if len(s.schemes) <= maxNear {
+				return s.name, s.schemes
+			}
+			return s.name, append(s.schemes[:maxNear:maxNear], "and others")
 		}
 	}
 	return "", nil

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"crypto/hmac"
 	"encoding/base64"
 	"encoding/hex"
 	"strings"
@@ -150,11 +151,11 @@ func (k *Key) note(now time.Time) string {
 func readings(d *secretData) []keyReading {
 	var list []keyReading
 	add := func(secret []byte, code, once, means string) {
-		if len(secret) == 0 || string(secret) == string(d.raw) {
+		if len(secret) == 0 || hmac.Equal(secret, d.raw) {
 			return
 		}
 		for _, r := range list {
-			if string(r.secret) == string(secret) {
+			if hmac.Equal(r.secret, secret) {
 				return
 			}
 		}

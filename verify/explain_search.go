@@ -1,10 +1,9 @@
 package verify
 
 import (
+	"bytes"
 	"crypto/hmac"
-	"crypto/sha1"
 	"crypto/sha256"
-	"crypto/sha512"
 	"hash"
 	"io"
 	"strconv"
@@ -120,69 +119,40 @@ func (x *explainer) value(p *part, t *signedText) (string, bool) {
 	return value, value != ""
 }
 
-// write gives the text to w and returns its length.
-func (x *explainer) write(w io.Writer, t *signedText, secret []byte) (n int64) {
+// size is the length of a text.
+func (x *explainer) size(t *signedText, secret []byte) (n int64) {
 	for i := range x.frames[t.frame].parts {
-		piece := secret
 		switch p := &x.frames[t.frame].parts[i]; p.kind {
 		case partBody:
-			piece = x.bodies[t.body].text
+			n += int64(len(x.bodies[t.body].text))
 		case partSecret:
+			n += int64(len(secret))
 		default:
 			value, _ := x.value(p, t)
-			piece = []byte(value)
+			n += int64(len(value))
 		}
-		w.Write(piece)
-		n += int64(len(piece))
 	}
 	return n
 }
 
-// digestKind is how a secret and a text are made into a signature.
-type digestKind struct {
-	hash  int
-	plain bool // the secret is hashed before the text
-	list  []departure
-}
-
-// hashCodes are the hashes that a length is taken for. SHA-384 is not among them: 64
-// hex characters are 48 bytes in base64.
-var hashCodes = []struct {
-	code string
-	size int
-}{{"hash_sha1", sha1.Size}, {"hash_sha256", sha256.Size}, {"hash_sha512", sha512.Size}}
-
-// digestKinds follow from the lengths that arrived, the scheme's own last.
-func (x *explainer) digestKinds() []digestKind {
-	family, own := x.c.p.algo.family, x.c.p.algo.hash
-	if family != familyHMAC && family != familyHash {
-		return []digestKind{{}}
-	}
-	var first, last []digestKind
-	for _, known := range hashCodes {
-		h, there := hashBySize(known.size), false
-		for i := range x.signatures {
-			there = there || len(x.signatures[i].sum) == known.size
-		}
-		if !there {
-			continue
-		}
-		var list []departure
-		if h != own {
-			list = []departure{{code: known.code}}
-		}
-		k := digestKind{hash: h, list: list}
-		if family == familyHMAC {
-			plain := digestKind{h, true, append(list[:len(list):len(list)], departure{code: "hash_plain"})}
-			first = append(first, plain)
-		}
-		if h == own {
-			last = append(last, k)
-		} else {
-			first = append(first, k)
+// write gives the text to w, the body without a copy.
+func (x *explainer) write(w io.Writer, t *signedText, secret []byte) {
+	buf := x.buf[:0]
+	for i := range x.frames[t.frame].parts {
+		switch p := &x.frames[t.frame].parts[i]; p.kind {
+		case partBody:
+			w.Write(buf)
+			w.Write(x.bodies[t.body].text)
+			buf = buf[:0]
+		case partSecret:
+			buf = append(buf, secret...)
+		default:
+			value, _ := x.value(p, t)
+			buf = append(buf, value...)
 		}
 	}
-	return append(first, last...)
+	w.Write(buf)
+	x.buf = buf
 }
 
 // hit is a choice of everything under which a signature agrees.
@@ -227,43 +197,53 @@ const (
 )
 
 func (x *explainer) tryTexts(k *tryKey, r *keyReading, d *digestKind, texts []signedText) (*hit, bool) {
+	each := int64(costMAC + len(r.secret))
+	if !x.c.p.algo.family.shared() {
+		each = costPublic * int64(len(x.signatures))
+	}
 	agree := x.attempt(k, r, d)
 	for i := range texts {
 		t := &texts[i]
-		if x.spent.bytes >= x.spent.most {
+		if !x.spend(x.size(t, r.secret) + each) {
 			return nil, true
 		}
-		x.out.MACs++
-		s, cost := agree(t)
-		x.spent.bytes += cost
-		x.out.Bytes = x.spent.bytes
-		if s != nil {
+		if s := agree(t); s != nil {
 			return &hit{k, r, d, *t, s}, false
 		}
 	}
 	return nil, false
 }
 
-// attempt returns what finds the signature that agrees with a text, and its cost.
-func (x *explainer) attempt(k *tryKey, r *keyReading, d *digestKind) func(*signedText) (*sigReading, int64) {
+// spend counts an attempt, if there is enough left for it.
+func (x *explainer) spend(cost int64) bool {
+	if x.out.Bytes+cost > x.most {
+		return false
+	}
+	x.out.Bytes += cost
+	x.out.MACs++
+	return true
+}
+
+// attempt returns what finds the signature that agrees with a text.
+func (x *explainer) attempt(k *tryKey, r *keyReading, d *digestKind) func(*signedText) *sigReading {
 	family := x.c.p.algo.family
 	switch family {
 	case familyToken, familyBasic:
 		want := sha256.Sum256(r.secret)
-		return func(*signedText) (*sigReading, int64) {
+		return func(*signedText) *sigReading {
 			return x.agreeing(func(s []byte) bool {
 				sum := sha256.Sum256(s)
 				return hmac.Equal(want[:], sum[:])
-			}), int64(len(r.secret)) + costMAC
+			})
 		}
 	case familyHMAC, familyHash:
 	default:
-		return func(t *signedText) (*sigReading, int64) {
-			var text strings.Builder
-			n := x.write(&text, t, nil)
+		return func(t *signedText) *sigReading {
+			var text bytes.Buffer
+			x.write(&text, t, nil)
 			return x.agreeing(func(s []byte) bool {
-				return k.key.Secret.data().public.verify(&x.c.p.algo, []byte(text.String()), s)
-			}), n + costPublic*int64(len(x.signatures))
+				return k.key.Secret.data().public.verify(&x.c.p.algo, text.Bytes(), s)
+			})
 		}
 	}
 	var h hash.Hash
@@ -273,14 +253,14 @@ func (x *explainer) attempt(k *tryKey, r *keyReading, d *digestKind) func(*signe
 		h = hmac.New(hashes[d.hash].new, r.secret)
 	}
 	var buf [maxDigest]byte
-	return func(t *signedText) (*sigReading, int64) {
+	return func(t *signedText) *sigReading {
 		h.Reset()
 		if d.plain {
 			h.Write(r.secret)
 		}
-		n := x.write(h, t, r.secret)
+		x.write(h, t, r.secret)
 		sum := h.Sum(buf[:0])
-		return x.agreeing(func(s []byte) bool { return hmac.Equal(sum, s) }), n + costMAC
+		return x.agreeing(func(s []byte) bool { return hmac.Equal(sum, s) })
 	}
 }
 

@@ -108,7 +108,7 @@ func (x *explainer) readItem(item string) {
 		}
 	}
 	if x.out.Signature == "" {
-		x.out.Signature = shape(text)
+		x.out.Signature = x.shape(text)
 	}
 	rest, ok := spec.cut(text)
 	if ok && x.readDigest(rest, faults) {
@@ -182,8 +182,8 @@ func (x *explainer) readDigest(text string, faults []Cause) bool {
 		return len(x.signatures) > before
 	}
 	if x.digestSize(len(sum)) {
-		standard := base64.StdEncoding.EncodeToString(sum) == text
-		switch url := base64.RawURLEncoding.EncodeToString(sum) == text; {
+		standard := decodeBase64(nil, text, false) != nil
+		switch url := decodeBase64(nil, text, true) != nil; {
 		case spec.encoding == encBase64 && standard || spec.encoding == encBase64URL && url:
 			add(sum, "", "")
 		case standard:
@@ -217,8 +217,14 @@ func hashBySize(n int) int {
 }
 
 // shape describes a signature without showing any of it.
-func shape(s string) string {
+func (x *explainer) shape(s string) string {
 	kind := "characters"
+	if f := x.c.p.algo.family; f == familyToken || f == familyBasic {
+		return fmt.Sprintf("%d %s", len(s), kind)
+	}
+	if rest, prefix := foreignPrefix(s); prefix != "" {
+		return prefix + " and " + x.shape(rest)
+	}
 	switch {
 	case strings.Trim(s, "0123456789abcdefABCDEF") == "":
 		kind = "hex characters"
