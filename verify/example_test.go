@@ -143,6 +143,20 @@ func ExampleVerifier_Sign() {
 	// 7f56342dc7c886f99fcc72411d2e6adeeb540f1f81698d9582fe4356c90b69f2
 }
 
+// Mailgun's signature stands in the body. A test of one's receiver needs the whole
+// request.
+func ExampleVerifier_SignRequest() {
+	scheme, _ := verify.Preset("mailgun")
+	key, _ := verify.NewKey("", []byte("a signing key for tests"), scheme.SecretSpec())
+	v := &verify.Verifier{Scheme: scheme}
+
+	r := verify.Request{Method: "POST", Body: []byte(`{"event-data":{"event":"delivered"}}`)}
+	r, err := v.SignRequest(r, verify.SignOptions{Key: key, DeliveryID: "token-1", Time: time.Unix(1760000000, 0)})
+	fmt.Println(string(r.Body), err)
+	// Output:
+	// {"event-data":{"event":"delivered"},"signature":{"timestamp":"1760000000","token":"token-1","signature":"547e41f83a8dd62c64308fa410b1ea0f94b7615a5dfcf59a4abf0cb4f54fb84b"}} <nil>
+}
+
 // A sender that has no preset: its recipe.
 func ExampleParseRecipe() {
 	recipe, err := verify.ParseRecipe([]byte(`{

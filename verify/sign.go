@@ -12,7 +12,7 @@ import (
 // SignOptions says what to sign with.
 type SignOptions struct {
 	Key        Key       // zero: the newest active one of Verifier.Keys
-	DeliveryID string    // demanded by schemes whose id stands in a header, else not used
+	DeliveryID string    // demanded by schemes whose id stands in a header or beside the signature, else not used
 	Time       time.Time // zero: now
 }
 

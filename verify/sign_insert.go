@@ -87,8 +87,9 @@ func (c *check) insertBeside(key *Key, id string) error {
 		if t := c.p.timestamp; t != nil && t.from.kind == in && t.from.same(p) {
 			value = t.format.format(c.now)
 		} else if d := c.p.id; d != nil && d.template == nil && d.from[0].kind == in && d.from[0].same(p) {
+			value = id
 			// A misfit in a body is accepted under another id; a sender is told.
-			if value = id; id != "" && !d.valid(id) {
+			if _, err := c.demand(p); err != nil && id != "" && !d.valid(id) {
 				return c.fail(ReasonDeliveryIDInvalid, p.String())
 			}
 		}
