@@ -347,9 +347,12 @@ func (g *rig) send(m *message) answer {
 	return g.raw(m.wire())
 }
 
-func (g *rig) read(r *bufio.Reader) answer {
+func (g *rig) read(r *bufio.Reader) answer { return g.readTo(r, "POST") }
+
+// readTo reads the answer to a method; one to HEAD has no body.
+func (g *rig) readTo(r *bufio.Reader, method string) answer {
 	g.t.Helper()
-	res, err := http.ReadResponse(r, nil)
+	res, err := http.ReadResponse(r, &http.Request{Method: method})
 	if err != nil {
 		g.t.Fatalf("no answer: %v", err)
 	}
