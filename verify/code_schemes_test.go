@@ -200,6 +200,13 @@ func TestBraintreeCovers(t *testing.T) {
 			t.Errorf("secret %s was taken", secret)
 		}
 	}
+	// An empty private half is one that anybody has.
+	k, _ := NewKey("", []byte("public"), s.SecretSpec())
+	ver := Verifier{Scheme: s, Keys: testSet(t, k)}
+	body := "bt_payload=x&bt_signature=public%7C" + hex.EncodeToString(braintreeSum("", "x"))
+	if _, err := ver.Verify(Request{Body: []byte(body)}); reasonOf(err) != ReasonSignatureMismatch {
+		t.Errorf("a signature without a private key: %v", err)
+	}
 }
 
 func TestSNSCovers(t *testing.T) {
@@ -237,7 +244,7 @@ func TestSNSCovers(t *testing.T) {
 	for _, url := range []string{
 		"http://sns.us-west-2.amazonaws.com/a.pem", "https://sns.us-west-2.amazonaws.com.evil.example/a.pem",
 		"https://evil.example/sns.us-west-2.amazonaws.com/a.pem", "https://sns.us-west-2.amazonaws.com@evil.example/a.pem",
-		"https://sns.us-west-2.amazonaws.com:443/a.pem", "https://sns.us-west-2.amazonaws.com/a.pem?x", "https://sns.us-west-2.amazonaws.com/a.cer",
+		"https://sns.us-west-2.amazonaws.com:443/a.pem", "https://sns.us-west-2.amazonaws.com/a.cer?x.pem", "https://sns.us-west-2.amazonaws.com/a.cer",
 		"https://sns.us-west-2.amazonaws.com", "https://sns.us.west.amazonaws.com/a.pem", "https://xsns.us-west-2.amazonaws.com/a.pem",
 		"https://sns.us-west-2.amazonaws.com\\\\.evil.example/a.pem", "HTTPS://sns.us-west-2.amazonaws.com/a.pem", "",
 	} {
