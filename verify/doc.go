@@ -19,6 +19,11 @@
 // replaced; [Recipe.Compile] refuses nonsense before the first request. Sign and
 // Verify read the same recipe, so what one makes the other takes.
 //
+// What a recipe cannot say has code, chosen by the algo code:NAME: a canonical
+// request, a JWT, parts of a body. Key id, delivery id, event type and answer are
+// the recipe's there too. No key is ever fetched: a certificate's URL or a kid in a
+// request only selects among the keys that are pinned.
+//
 // # Order of checks
 //
 //  1. Each header that the recipe names is there once, also in its spelling with
