@@ -81,7 +81,8 @@ func (s Scheme) Covers() []string {
 		return nil
 	}
 	if s.p.code != nil {
-		return slices.Clone(s.p.code.signs)
+		// What must be signed, where the recipe says it.
+		return append(slices.Clone(s.p.code.signs), s.p.recipe.RequiredComponents...)
 	}
 	var all []string
 	for i := range s.p.parts {
