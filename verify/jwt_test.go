@@ -116,6 +116,7 @@ func TestReadJWT(t *testing.T) {
 		{"text behind the header", header(`{"alg":"HS256"}{}`), ReasonSignatureMalformed},
 		{"deep header", header(`{"alg":"HS256","x":` + strings.Repeat("[", 9) + strings.Repeat("]", 9) + `}`), ReasonSignatureMalformed},
 		{"very deep header", header(`{"alg":"HS256","x":` + deep + `}`), ReasonSignatureMalformed},
+		{"1 MiB, rightly signed", header(`{"alg":"HS256","x":"` + strings.Repeat("x", 1<<20) + `"}`), ReasonSignatureMalformed},
 		{"1 MiB", good + strings.Repeat("A", 1<<20), ReasonSignatureMalformed},
 		{"1 MiB of dots", strings.Repeat(".", 1<<20), ReasonSignatureMalformed},
 		{"two parts", head + "." + claims, ReasonSignatureMalformed},

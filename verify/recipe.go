@@ -48,12 +48,14 @@ type Recipe struct {
 
 	// The rest is for code:NAME only.
 
-	ToleranceS          Seconds  `json:"tolerance_s,omitzero"`            // window in seconds
-	Header              string   `json:"header,omitempty"`                // hook0: the header of the signature
-	MinSignatureVersion int      `json:"min_signature_version,omitempty"` // sns: 1 or 2
-	Label               string   `json:"label,omitempty"`                 // rfc9421: which signature
-	SigAlg              string   `json:"sig_alg,omitempty"`               // rfc9421: its algorithm
-	RequiredComponents  []string `json:"required_components,omitempty"`   // rfc9421: what must be signed
+	ToleranceS          Seconds `json:"tolerance_s,omitzero"`            // window in seconds
+	Header              string  `json:"header,omitempty"`                // hook0: the header of the signature
+	MinSignatureVersion int     `json:"min_signature_version,omitempty"` // sns: 1 or 2
+	Label               string  `json:"label,omitempty"`                 // rfc9421: which signature, where there can be several
+	// SigAlg is rfc9421's algorithm: hmac-sha256, ed25519, ecdsa-p256-sha256,
+	// rsa-v1_5-sha256 or rsa-pss-sha512. Defaults to hmac-sha256.
+	SigAlg             string   `json:"sig_alg,omitempty"`
+	RequiredComponents []string `json:"required_components,omitempty"` // rfc9421: what must be signed
 }
 
 // From names one place in a request, or several of which the first present

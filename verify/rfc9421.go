@@ -13,7 +13,8 @@ import (
 // messageSignature is code:rfc9421: HTTP message signatures.
 //
 // Source: RFC 9421, RFC 9530 for Content-Digest, RFC 8941 for the fields. The
-// algorithm is the recipe's, and alg in the request must agree. keyid, where it is
+// algorithm is the recipe's, and alg in the request must agree. Shared secrets are
+// base64, as in the RFC, unless the recipe says otherwise. keyid, where it is
 // there, chooses among the keys. A digest that is covered is compared with the body;
 // one that is not covered says nothing. expires is taken as it is, without tolerance:
 // the window around created is wider, and would leave nothing of it.
@@ -229,16 +230,16 @@ func (c *check) messageParameters(p *sfItem) *Error {
 func (r *messageRequest) read(*check) *Error { return nil }
 
 func (r *messageRequest) fits(c *check, k *Key) bool {
-	d := k.Secret.data()
+	public := k.Secret.data().public
 	switch c.p.sigAlg() {
 	case defaultSigAlg:
-		return d.raw != nil && hmac.Equal(k.mac(1, r.base), r.signature)
+		return hmac.Equal(k.mac(1, r.base), r.signature)
 	case "ecdsa-p256-sha256":
-		return d.public.verifyRS(r.base, r.signature)
+		return public.verifyRS(r.base, r.signature)
 	case "rsa-pss-sha512":
-		return d.public.verifyPSS(r.base, r.signature)
+		return public.verifyPSS(r.base, r.signature)
 	}
-	return d.public.verify(&c.p.algo, r.base, r.signature)
+	return public.verify(&c.p.algo, r.base, r.signature)
 }
 
 // claims compares the digest, which the signature covers, with the body.
@@ -267,7 +268,7 @@ func (r *messageRequest) claims(c *check) *Error {
 			continue
 		}
 		known = true
-		if members[i].item.kind != sfBytes || subtle.ConstantTimeCompare([]byte(members[i].item.text), sum) == 0 {
+		if subtle.ConstantTimeCompare([]byte(members[i].item.text), sum) == 0 {
 			return c.fail(ReasonSignatureMismatch, contentDigest)
 		}
 	}

@@ -85,7 +85,7 @@ func recipeTexts() []fieldText {
 		{"header", "of code:hook0: the header of the signature", nil},
 		{"min_signature_version", "of code:sns: 1 or 2", nil},
 		{"label", "of code:rfc9421: which signature of several", nil},
-		{"sig_alg", "of code:rfc9421: the algorithm of the signature", nil},
+		{"sig_alg", "of code:rfc9421; defaults to hmac-sha256", []string{"hmac-sha256", "ed25519", "ecdsa-p256-sha256", "rsa-v1_5-sha256", "rsa-pss-sha512"}},
 		{"required_components", "of code:rfc9421: what must be signed", nil},
 	}
 }
