@@ -37,5 +37,11 @@
 // retry will find out. A forward is handed out at least once; it is settled
 // once. Nothing here promises "exactly once".
 //
+// # Tallies
+//
+// What receivers refuse and which keys sign is counted by them in memory and added
+// by [Store.Record], one row for each kind of refusal in a minute and for each key
+// in an hour. Tallies use the clock of the process that counted.
+//
 // All times of the queue come from the database's clock.
 package inbox

@@ -45,6 +45,33 @@ func ExampleStore_Accept() {
 	// 409 conflict
 }
 
+// Receivers count in memory, and add what they have counted now and then. Tallies
+// whose recording has failed are recorded again as they are.
+func ExampleStore_Record() {
+	ctx, store, stop := openStore()
+	defer stop()
+	now := time.Now()
+	for range 2 {
+		tallies := &inbox.Tallies{
+			Refusals: []inbox.Refusal{{Tenant: "acme", Source: "billing", Minute: now, Code: "signature_invalid", Reason: "signature_mismatch",
+				KeyID: "k1", Cause: "body_crlf", Count: 3, FirstAt: now, LastAt: now}},
+			KeyUses: []inbox.KeyUse{{Tenant: "acme", Source: "billing", KeyID: "k1", Scheme: "zhisou-v1", Hour: now, Accepted: 40, LastUsed: now}},
+		}
+		if err := store.Record(ctx, tallies); err != nil {
+			fmt.Println("again later, with the same tallies:", err)
+		}
+	}
+	for r, err := range store.Refusals(ctx, inbox.RefusalFilter{Source: "billing", Since: now}) {
+		fmt.Println(r.Reason, r.KeyID, r.Cause, r.Count, err)
+	}
+	for u, err := range store.KeyUsages(ctx, inbox.KeyUsageFilter{Since: now.AddDate(0, 0, -7)}) {
+		fmt.Println(u.KeyID, u.Accepted, err)
+	}
+	// Output:
+	// signature_mismatch k1 body_crlf 6 <nil>
+	// k1 80 <nil>
+}
+
 // A worker claims a forward under a lease, does the work, and settles with the
 // lease's token. A worker that was too slow finds its lease lost.
 func ExampleStore_Claim() {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -70,7 +71,7 @@ type refusalLine struct {
 	Code    string        `json:"code"`
 	Reason  string        `json:"reason"`
 	KeyID   string        `json:"key_id,omitempty"`
-	Cause   string        `json:"cause,omitempty"` // codes, with commas
+	Causes  []string      `json:"causes,omitempty"`
 	Count   int64         `json:"count"`
 	FirstAt time.Time     `json:"first_at"`
 	LastAt  time.Time     `json:"last_at"`
@@ -88,9 +89,12 @@ type refusalSample struct {
 
 func describeRefusal(r *inbox.Refusal) *refusalLine {
 	line := &refusalLine{
-		V: 1, Source: r.Source, Tenant: r.Tenant, Code: r.Code, Reason: r.Reason, KeyID: r.KeyID, Cause: r.Cause,
+		V: 1, Source: r.Source, Tenant: r.Tenant, Code: r.Code, Reason: r.Reason, KeyID: r.KeyID,
 		Count: r.Count, FirstAt: r.FirstAt.UTC(), LastAt: r.LastAt.UTC(),
 		Sample: refusalSample{RequestID: requestID(r.RequestID), DeliveryID: r.DeliveryID, Peer: r.Peer, BodySize: r.BodySize},
+	}
+	if r.Cause != "" {
+		line.Causes = strings.Split(r.Cause, ",")
 	}
 	if r.BodyHash != [32]byte{} {
 		line.Sample.BodyHash = hex.EncodeToString(r.BodyHash[:])
@@ -142,7 +146,7 @@ func (g *refusalGroups) print(s *stdio, window string, asJSON bool) error {
 			}
 			continue
 		}
-		rows = append(rows, []string{orDash(line.Source), line.Reason, orDash(line.KeyID), orDash(line.Cause), fmt.Sprint(line.Count),
+		rows = append(rows, []string{orDash(line.Source), line.Reason, orDash(line.KeyID), orDash(strings.Join(line.Causes, ", ")), fmt.Sprint(line.Count),
 			line.LastAt.Format("2006-01-02 15:04:05"), line.Sample.text()})
 	}
 	if asJSON {

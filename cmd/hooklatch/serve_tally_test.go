@@ -114,7 +114,7 @@ func TestRefusalsAndKeysAreToldApartInLogTallyAndCommands(t *testing.T) {
 	}
 	out = command("refusals", "--json")
 	for _, want := range []string{
-		`"reason":"key_expired","key_id":"k0","cause":"key_expired","count":1,`, `"reason":"key_not_yet_valid","key_id":"k9","count":1,`,
+		`"reason":"key_expired","key_id":"k0","causes":["key_expired"],"count":1,`, `"reason":"key_not_yet_valid","key_id":"k9","count":1,`,
 		`"delivery_id":"dlv_expired"`,
 	} {
 		if !strings.Contains(out, want) {
@@ -125,4 +125,26 @@ func TestRefusalsAndKeysAreToldApartInLogTallyAndCommands(t *testing.T) {
 	if code := p.wait(); code != exitNo || !strings.Contains(p.output(), "key_not_yet_valid   key k9") {
 		t.Errorf("trace: exit code %d\n%s", code, p.output())
 	}
+}
+
+// Counting is a service to people: without it requests are answered and a stop is
+// in order all the same.
+func TestTalliesThatCannotBeWrittenStopNothing(t *testing.T) {
+	t.Parallel()
+	_, appURL := startApp(t)
+	s := newSite(t)
+	s.config(appURL)
+	database := inboxtest.URL(t)
+	sv := startServe(t, s, database)
+	execute(t, database, `ALTER TABLE hooklatch.refusal RENAME TO elsewhere`, `ALTER TABLE hooklatch.key_use RENAME TO elsewhere_too`)
+	wrong := s.request(sv.url, "dlv_1", "{}")
+	wrong.Header.Set("X-Webhook-Signature", strings.Repeat("0", 64))
+	if a := do(t, http.DefaultClient, wrong); a.status != 401 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_2", "{}")); a.status != 202 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	sv.end()
+	sv.line(`"level":"WARN"`, "tallies of refusals and keys are not written")
 }

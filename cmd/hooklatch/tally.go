@@ -69,7 +69,7 @@ func (t *tally) request(r *proxy.Result, now time.Time) {
 		if !r.Explaining {
 			t.refusal(r, "", now)
 		}
-	default:
+	case proxy.OutcomeAccepted, proxy.OutcomeDuplicate, proxy.OutcomeConflict:
 		t.use(r, now)
 	}
 }

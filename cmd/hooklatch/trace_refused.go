@@ -57,8 +57,8 @@ func (r *refusalLine) traceText() string {
 	if r.KeyID != "" {
 		parts = append(parts, "key "+r.KeyID)
 	}
-	if r.Cause != "" {
-		parts = append(parts, "cause "+r.Cause)
+	if len(r.Causes) > 0 {
+		parts = append(parts, "cause "+strings.Join(r.Causes, ", "))
 	}
 	parts = append(parts, r.Sample.text())
 	if r.Count > 1 {
