@@ -22,6 +22,8 @@
 //     A challenge or ping of the scheme ends here, or at step 2 where its method
 //     is another: it is answered, nothing is stored. Where such a request is not
 //     signed, a refusal of step 3 waits for the first 16 KiB of the body.
+//     While a sender changes its scheme, [Source.Second] judges what the first one
+//     refuses at step 3 or here; the answer is that of the last one asked.
 //  7. Metadata, which never fails the delivery, then the inbox: 202, 409, 5xx.
 //
 // No request touches the database before step 7. Once the body is complete, the

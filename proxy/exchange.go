@@ -23,9 +23,10 @@ type exchange struct {
 	r *http.Request
 
 	start    time.Time
-	source   *source // nil until the route is known
-	verifier *verify.Verifier
-	limit    int64 // of the body
+	source   *source          // nil until the route is known
+	verifier *verify.Verifier // whose word counts
+	next     *verify.Verifier // judges where that one refuses; nil: none does
+	limit    int64            // of the body
 	reading  reading
 	result   Result
 	consumed bool      // the body was read to its end
@@ -65,8 +66,9 @@ func (x *exchange) handle() error {
 		return err
 	}
 	s := x.source
-	x.verifier, x.limit = s.verifier(), s.maxBody
 	req := verify.Request{Method: x.r.Method, URL: target, Header: x.r.Header}
+	x.verifier, x.next = s.choose(req)
+	x.limit = s.maxBody
 	may := x.verifier.MayHandshake(req)
 	if x.r.Method != http.MethodPost && !may {
 		return errMethod
@@ -77,7 +79,12 @@ func (x *exchange) handle() error {
 	if x.r.Method != http.MethodPost {
 		return x.bodyless(req)
 	}
-	if err := x.verifier.CheckHeader(req); err != nil {
+	err = x.verifier.CheckHeader(req)
+	if err != nil && x.next != nil {
+		x.verifier, x.next = x.next, nil
+		err = x.verifier.CheckHeader(req)
+	}
+	if err != nil {
 		if !may {
 			return err
 		}
@@ -150,6 +157,10 @@ func (x *exchange) receive(req verify.Request) error {
 func (x *exchange) accept(req verify.Request, body *buffer) error {
 	s, res := x.source, &x.result
 	env, answer, err := x.verifier.Receive(req)
+	if err != nil && x.next != nil {
+		x.verifier, x.next = x.next, nil
+		env, answer, err = x.verifier.Receive(req)
+	}
 	res.BodyHash = sha256.Sum256(req.Body)
 	if err != nil {
 		return err
@@ -204,7 +215,7 @@ func (x *exchange) end() {
 }
 
 func (x *exchange) reset() {
-	x.w, x.r, x.source, x.verifier, x.result = nil, nil, nil, nil, Result{}
+	x.w, x.r, x.source, x.verifier, x.next, x.result = nil, nil, nil, nil, nil, Result{}
 	x.consumed, x.timedOut, x.answered = false, false, false
 	x.reading.w = nil
 	x.reading.got.Store(0)

@@ -36,6 +36,7 @@ type Explained struct {
 // evidence is a refused request that is kept until the worker lets go of it.
 type evidence struct {
 	source  *source
+	judge   *verify.Verifier // that has refused it
 	request verify.Request
 	at      time.Time
 	now     time.Time // the same by the source's clock
@@ -76,7 +77,7 @@ func (x *exchange) keep(req verify.Request, body *buffer, failure error) {
 	}
 	x.result.Explaining = true
 	body.lent = true
-	e := &evidence{source: x.source, request: req, at: x.start, now: x.source.now(), bytes: min(x.reading.bytes, int64(cap(body.bytes)))}
+	e := &evidence{source: x.source, judge: x.verifier, request: req, at: x.start, now: x.source.now(), bytes: min(x.reading.bytes, int64(cap(body.bytes)))}
 	e.request.Header = req.Header.Clone()
 	x.reading.bytes -= e.bytes
 	x.evidence = e
@@ -164,7 +165,7 @@ func (e *evidence) causes() (causes []verify.Cause, fault error) {
 			fault = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	v := *e.source.verifier()
+	v := *e.judge
 	v.Now = func() time.Time { return e.now }
 	return v.Explain(e.request, e.source.others...).Causes, nil
 }

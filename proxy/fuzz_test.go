@@ -7,7 +7,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 // FuzzHeaders sends any header at all: no panic, no fault of ours, and no delivery
@@ -65,7 +68,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add(7, "\xff\xfe", "é\xc3")
 	f.Fuzz(func(t *testing.T, line int, header, id string) {
 		p := &catalogue[uint(line)%uint(len(catalogue))]
-		x := &exchange{source: &source{maxBody: 7, tolerance: 300e9, now: clock(t0)}, r: &http.Request{Header: http.Header{}}}
+		x := &exchange{source: &source{maxBody: 7, now: clock(t0)}, verifier: &verify.Verifier{Tolerance: 300 * time.Second}, r: &http.Request{Header: http.Header{}}}
 		x.result = Result{Status: p.status, Field: header, DeliveryID: id}
 		out := x.appendProblem(nil, p, "0199c7a5-0000-7000-8000-000000000000", 5)
 		var got map[string]any

@@ -279,7 +279,7 @@ func (x *exchange) extendHeader(b []byte) []byte {
 
 func (x *exchange) extendWindow(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `,"server_time":`...), x.source.now().Unix(), 10)
-	return strconv.AppendInt(append(b, `,"tolerance_s":`...), int64(x.source.tolerance/time.Second), 10)
+	return strconv.AppendInt(append(b, `,"tolerance_s":`...), int64(window(x.verifier)/time.Second), 10)
 }
 
 // hintMilliseconds is for the most common mistake with timestamps.

@@ -28,6 +28,11 @@ type Source struct {
 	Path string
 	// Verifier checks the requests. Its MaxBody is replaced by the one below.
 	Verifier *verify.Verifier
+	// Second is for the time in which a sender goes over to another scheme: a request
+	// to which it applies, and that Verifier refuses, is judged by it. Both must carry
+	// the same delivery ids, or one delivery comes in twice. Answers are as Verifier's
+	// scheme wants them. Nil: there is one scheme.
+	Second *verify.Verifier
 	// MaxBody is the most bytes of a body. Defaults to Verifier.MaxBody, then to
 	// 256 KiB; at most 25 MiB, and never above Config.BodyBytes.
 	MaxBody int64
@@ -85,6 +90,7 @@ type source struct {
 	name, tenant, host, path string
 
 	current   atomic.Pointer[verify.Verifier] // replaced when a key is enrolled
+	second    *verify.Verifier                // nil: there is one scheme
 	enrolling sync.Mutex
 	enrol     func(context.Context, []byte) (verify.KeySet, error)
 	confirm   func(context.Context, string) error
@@ -95,7 +101,6 @@ type source struct {
 	others    []verify.KeySet // of the tenant's other sources
 	explained atomic.Int64    // when a request was last kept to be explained
 	now       func() time.Time
-	tolerance time.Duration // what senders are told of the window
 	maxBody   int64
 	fields    fields
 	routing   routing
@@ -142,7 +147,7 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	c := &source{
 		name: s.Name, tenant: s.Tenant, host: s.Host, path: s.Path,
 		enrol: s.Enrol, confirm: s.Confirm, answersPost: answersPost(recipe),
-		now: v.Now, tolerance: cmp.Or(v.Tolerance, schemeTolerance(recipe)), maxBody: maxBody,
+		now: v.Now, maxBody: maxBody,
 		fields: fields{list: [fieldCount]verify.Field{
 			fieldEventID: s.EventID, fieldEventType: s.EventType, fieldResourceType: s.ResourceType,
 			fieldResourceID: s.ResourceID, fieldRevision: s.Revision, fieldDeleted: s.Deleted,
@@ -150,6 +155,9 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 		routing: rt, ack: a,
 	}
 	c.current.Store(&v)
+	if err := c.useSecond(s.Second); err != nil {
+		return nil, err
+	}
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -170,6 +178,47 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 
 func (s *source) verifier() *verify.Verifier { return s.current.Load() }
 
+// useSecond takes the second scheme over, with the bounds of the first.
+func (s *source) useSecond(given *verify.Verifier) error {
+	if given == nil {
+		return nil
+	}
+	v, first := *given, s.verifier()
+	v.MaxBody = first.MaxBody
+	if err := v.Check(); err != nil {
+		return err
+	}
+	if v.Scheme.HasDeliveryID() != first.Scheme.HasDeliveryID() {
+		return fmt.Errorf("Second: one of the schemes %s and %s carries a delivery id, the other does not: one delivery would come in twice",
+			first.Scheme.Name(), v.Scheme.Name())
+	}
+	if !v.Handshakes.EnrolUntil.IsZero() {
+		return errors.New("Second: a secret may be handed over to Verifier alone")
+	}
+	s.answersPost = s.answersPost || answersPost(v.Scheme.Recipe())
+	s.second = &v
+	return nil
+}
+
+// choose finds the verifiers that a request is judged by, in their order. next is
+// nil where there is one. A request that no scheme applies to is the first's.
+func (s *source) choose(req verify.Request) (first, next *verify.Verifier) {
+	first = s.verifier()
+	if s.second == nil {
+		return first, nil
+	}
+	switch one, two := first.Applies(req), s.second.Applies(req); {
+	case one && two:
+		return first, s.second
+	case two, !one && !first.MayHandshake(req) && s.second.MayHandshake(req):
+		return s.second, nil
+	}
+	return first, nil
+}
+
+// window is what senders are told of it.
+func window(v *verify.Verifier) time.Duration { return cmp.Or(v.Tolerance, v.Scheme.Tolerance()) }
+
 // checkPath refuses what no path on the wire can equal.
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") {
@@ -181,13 +230,6 @@ func checkPath(path string) error {
 		}
 	}
 	return nil
-}
-
-func schemeTolerance(r verify.Recipe) time.Duration {
-	if r.Timestamp == nil || r.Timestamp.ToleranceS == 0 {
-		return 300 * time.Second
-	}
-	return time.Duration(r.Timestamp.ToleranceS) * time.Second
 }
 
 // ack is how a source's sender wants to be answered.
