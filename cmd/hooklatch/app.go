@@ -54,6 +54,7 @@ func commands(s *stdio) []*cli.Command {
 		sendCommand(s),
 		signCommand(s),
 		verifyCommand(s),
+		explainCommand(s),
 		schemesCommand(s),
 		eventsCommand(s),
 		traceCommand(s),

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -25,12 +28,7 @@ func verifyCommand(s *stdio) *cli.Command {
 			"recipe, a key or the configuration is wrong.",
 			"hooklatch verify --scheme zhisou-v1 --secret-file k1=keys/billing-1 --request captured.http",
 			"hooklatch verify -c hooklatch.yaml --source billing --headers h.txt --body b.json --json"),
-		Flags: append(append([]cli.Flag{
-			&cli.StringFlag{Name: "request", TakesFile: true, Usage: "`FILE` with the raw request; - is stdin"},
-		}, requestFlags()...), append(schemeFlags(),
-			&cli.StringFlag{Name: "now", Usage: "clock in `UNIX` seconds"},
-			&cli.StringFlag{Name: "tolerance", Usage: "how far the timestamp may be from now, such as `300s`"},
-			jsonFlag())...),
+		Flags: append(judgeFlags(), jsonFlag()),
 		Action: func(c *cli.Context) error {
 			if _, err := arguments(c); err != nil {
 				return err
@@ -38,6 +36,16 @@ func verifyCommand(s *stdio) *cli.Command {
 			return verifyRequest(c.Context, s, readSchemeOptions(c), readRequestOptions(c), c.String("now"), c.Bool("json"))
 		},
 	}
+}
+
+// judgeFlags say what is judged, by which scheme and keys, and when.
+func judgeFlags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		&cli.StringFlag{Name: "request", TakesFile: true, Usage: "`FILE` with the raw request; - is stdin"},
+	}, requestFlags(), schemeFlags(), []cli.Flag{
+		&cli.StringFlag{Name: "now", Usage: "clock in `UNIX` seconds"},
+		&cli.StringFlag{Name: "tolerance", Usage: "how far the timestamp may be from now, such as `300s`"},
+	})
 }
 
 // verdict is the JSON of verify.
@@ -82,8 +90,46 @@ func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request 
 	}
 	if err == nil && !result.Valid {
 		err = answerNo()
+		if !asJSON && !s.quiet {
+			err = fail(exitNo, nil, explainLine(scheme, request, now))
+		}
 	}
 	return err
+}
+
+// explainLine is the command that says why. What came from stdin is gone.
+func explainLine(scheme schemeOptions, request requestOptions, now string) string {
+	words := []string{"hooklatch explain"}
+	flag := func(name string, values ...string) {
+		for _, value := range values {
+			switch id, stdin := strings.CutSuffix(value, "-"); {
+			case value == "":
+				continue
+			case stdin && (id == "" || strings.HasSuffix(id, "=")):
+				value = id + "FILE"
+			}
+			words = append(words, "--"+name+" "+shellQuote(value))
+		}
+	}
+	if scheme.source != "" {
+		flag("config", scheme.config)
+	}
+	flag("source", scheme.source)
+	flag("scheme", scheme.scheme)
+	flag("recipe", scheme.recipe)
+	flag("secret-file", scheme.secretFiles...)
+	flag("key-id", scheme.keyID)
+	flag("param", scheme.params...)
+	flag("tolerance", scheme.tolerance)
+	flag("request", request.request)
+	flag("headers", request.headers)
+	flag("body", request.body)
+	if request.method != http.MethodPost {
+		flag("method", request.method)
+	}
+	flag("url", request.url)
+	flag("now", now)
+	return strings.Join(words, " ")
 }
 
 // readSigned makes a verifier and reads a request for it. The URL that is signed is
