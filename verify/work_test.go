@@ -23,7 +23,7 @@ func (c countingHash) Sum(b []byte) []byte { c.sums.Add(1); return c.Hash.Sum(b)
 
 // An unknown key, an expired one, one of tomorrow and a wrong MAC cost the same work,
 // so that time does not tell them apart. Work is counted here and timed in
-// BenchmarkVerify.
+// BenchmarkRefusals.
 func TestRefusalsDoEqualWork(t *testing.T) {
 	var written, sums atomic.Int64
 	usual := hashes[1].new
