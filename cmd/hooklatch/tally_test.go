@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 
 // database stands in for the store: it counts, and it can be away.
 type database struct {
+	mu        sync.Mutex // where Run is at work
 	away      error
 	batches   []int
 	prunes    int
@@ -27,6 +29,8 @@ type database struct {
 }
 
 func (d *database) record(_ context.Context, t *inbox.Tallies) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.attempted = t; d.away != nil {
 		return d.away
 	}
@@ -143,20 +147,29 @@ func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- y.Run(ctx) }()
 		y.request(refusedBy("a", ""), time.Now())
-		<-time.After(tallyEvery + time.Millisecond)
+		pass := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
+		pass(tallyEvery + time.Millisecond)
 		if d.refusals["a  "] != 1 || d.prunes != 1 {
 			t.Errorf("after %s: %v, %d prunings", tallyEvery, d.refusals, d.prunes)
 		}
 		// Away for a while: said once, and once more when it is over.
-		d.away = errors.New("away")
+		set := func(away error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.away = away
+		}
+		set(errors.New("away"))
 		y.request(refusedBy("b", ""), time.Now())
-		<-time.After(4 * tallyEvery)
-		d.away = nil
-		<-time.After(tallyEvery)
+		pass(4 * tallyEvery)
+		set(nil)
+		pass(tallyEvery)
 		if n := strings.Count(log.String(), "\n"); n != 2 || d.refusals["b  "] != 1 {
 			t.Errorf("%d lines in the log, %v:\n%s", n, d.refusals, log)
 		}
-		<-time.After(2*time.Hour + tallyEvery)
+		pass(2*time.Hour + tallyEvery)
 		if d.prunes != 3 {
 			t.Errorf("%d prunings in two hours", d.prunes)
 		}
