@@ -90,6 +90,15 @@
 // Callers branch with errors.Is on [ErrMalformed], [ErrWindow] and [ErrSignature].
 // An error never holds a secret, a signature or a part of the body.
 //
+// # Why it does not match
+//
+// [Verifier.Explain] says why a request is refused. It tries what goes wrong for
+// senders, in rising number, until a signature agrees: what it names is proven, and
+// where nothing fits it says so. Its result holds no secret, no expected signature
+// and no part of the body; its cost is bounded by Verifier.ExplainBytes. A server
+// runs it behind its answer, never in front of it. The codes of causes are stable;
+// new ones may be added.
+//
 // # What is not promised
 //
 // A valid signature says who sent the bytes, not that they are new: a replay inside

@@ -220,3 +220,27 @@ func ExampleSecret() {
 	// [redacted] [redacted] [redacted]
 	// verify: key "k2": key unusable: a newline after the secret
 }
+
+// What the sender did, and what to do about it.
+func ExampleVerifier_Explain() {
+	scheme, _ := verify.Preset("github")
+	key, _ := verify.NewKey("k1", []byte("It's a Secret to Everybody"), scheme.SecretSpec())
+	keys, _ := verify.NewKeySet(key)
+	v := &verify.Verifier{Scheme: scheme, Keys: keys}
+	e := v.Explain(verify.Request{
+		Method: "POST",
+		Header: http.Header{
+			"X-Github-Delivery":   {"72d3162e"},
+			"X-Hub-Signature-256": {"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
+		},
+		Body: []byte("Hello, World!\n"),
+	})
+	fmt.Println(e.Error)
+	for _, c := range e.Causes {
+		fmt.Printf("%s: %s\n%s\n", c.Code, c.Text, c.Fix)
+	}
+	// Output:
+	// verify github: signature_mismatch
+	// body_extra_newline: the bytes match with key k1 once the final newline is removed: the sender signed the body without the "\n" that arrived
+	// sign exactly the bytes you send (curl: --data-binary @file, not --data)
+}

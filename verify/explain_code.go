@@ -16,6 +16,7 @@ func (x *explainer) explainCode(right Envelope) {
 		return
 	case ReasonTimestampOutOfWindow:
 		x.addWindow(e.Distance, 0)
+	case ReasonClaimMismatch: // a claim may be the URL
 	case ReasonSignatureMismatch, ReasonKeyUnknown, ReasonKeyExpired, ReasonKeyNotYetValid:
 	default:
 		return // the reason says it
@@ -39,7 +40,7 @@ func (x *explainer) explainCode(right Envelope) {
 			}
 		}
 	}
-	if !x.has("ts_window") {
+	if e.Reason != ReasonTimestampOutOfWindow && e.Reason != ReasonClaimMismatch {
 		x.addNoMatch()
 	}
 }
