@@ -211,8 +211,15 @@ func TestCaseA7_BinaryAndMultipartBodies(t *testing.T) {
 func TestCaseB1_HeaderThereTwice(t *testing.T) {
 	for _, name := range []string{"twice-sig-bad-good", "twice-sig-good-bad", "twice-sig-same", "twice-timestamp",
 		"twice-id", "twice-key-id", "underscore-id", "split-list"} {
-		if _, e := wantCase(t, "B1-"+name, 400, ReasonHeaderDuplicated); e != nil && e.Field == "" {
+		_, e := wantCase(t, "B1-"+name, 400, ReasonHeaderDuplicated)
+		if e == nil || e.Field == "" {
 			t.Errorf("%s: the header is not named", name)
+			continue
+		}
+		f := caseFixtures(t)["B1-"+name]
+		causes := f.verifier(t).Explain(f.request(t)).Causes
+		if len(causes) == 0 || causes[0].Code != "header_duplicated" || !strings.Contains(causes[0].Text, e.Field) {
+			t.Errorf("%s: explained by %+v, which does not name %s", name, causes, e.Field)
 		}
 	}
 	// The underscore spelling alone is nothing.
