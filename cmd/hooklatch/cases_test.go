@@ -121,6 +121,42 @@ func (s *caseSite) verify(f caseFixture, secretFile string, more ...string) (sta
 	return verify.Reason(v.Reason).Status(), v
 }
 
+// explain returns the first cause.
+func (s *caseSite) explain(f caseFixture, secretFile, scheme string) verify.Cause {
+	s.t.Helper()
+	args := []string{"explain", "--json", "--secret-file", "k1=" + secretFile, "--scheme", scheme}
+	code, out, messages := s.hooklatch(append(args, s.request(f)...)...)
+	var e explanation
+	if err := json.Unmarshal([]byte(out), &e); err != nil || code != 1 || len(e.Causes) == 0 {
+		s.t.Fatalf("%s: exit code %d: %s%s", f.Name, code, out, messages)
+	}
+	return e.Causes[0]
+}
+
+func TestCaseA3_B1_B4_B5_B8_C2_Explained(t *testing.T) {
+	s := newCaseSite(t)
+	all := caseFixtures(t)
+	key, text := s.write("k1", []byte(caseKey1)), s.write("w", []byte("whsec"+"_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="))
+	for _, c := range []struct{ fixture, secret, code, says string }{
+		{"A3-crlf-lost", key, "body_missing_newline", ""},
+		{"B1-twice-sig-bad-good", key, "header_duplicated", "X-Webhook-Signature"},
+		{"B1-twice-timestamp", key, "header_duplicated", "X-Webhook-Timestamp"},
+		{"B1-twice-id", key, "header_duplicated", "X-Webhook-Delivery-Id"},
+		{"B1-twice-key-id", key, "header_duplicated", "X-Webhook-Key-Id"},
+		{"B1-underscore-id", key, "header_duplicated", "X-Webhook-Delivery-Id"},
+		{"B4-upper", key, "sig_uppercase", ""},
+		{"B4-mixed", key, "sig_uppercase", ""},
+		{"B5-stripe-decoded", text, "key_base64", ""},
+		{"B5-standard-text", text, "key_base64", ""},
+		{"B8-signed-with-newline", key, "key_sender_newline", ""},
+		{"C2-milliseconds", key, "ts_millis", ""},
+	} {
+		if got := s.explain(all[c.fixture], c.secret, all[c.fixture].Scheme); got.Code != c.code || !strings.Contains(got.Text, c.says) {
+			t.Errorf("%s: %+v, want %s and %q", c.fixture, got, c.code, c.says)
+		}
+	}
+}
+
 // The commands read bodies, headers and secrets as the server does: each fixture of
 // these cases has its verdict on the command line too.
 func TestCaseA3_B1_B2_B4_B6_C1_C2_C5_OnTheCommandLine(t *testing.T) {
