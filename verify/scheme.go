@@ -138,6 +138,23 @@ func (s Scheme) Headers() []string {
 	return names
 }
 
+// SignatureAt lists the places of the signature, as [ParseField] reads them.
+func (s Scheme) SignatureAt() []string {
+	if s.p == nil {
+		return nil
+	}
+	var all []string
+	for i := range s.p.signature.places {
+		p := &s.p.signature.places[i]
+		if p.kind == placeHeader {
+			all = append(all, "header:"+p.name)
+		} else {
+			all = append(all, p.String())
+		}
+	}
+	return all
+}
+
 // Warnings are weaknesses of a recipe that are no faults. Presets have reasons for
 // theirs.
 func (s Scheme) Warnings() []string {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -20,7 +22,7 @@ type breakKind struct {
 func breakKinds() []breakKind {
 	return []breakKind{
 		{"body", "one byte of the body changes after signing: 401", (*delivery).breakBody},
-		{"clock", "signed 1,000 seconds ago: 401", (*delivery).breakClock},
+		{"clock", "signed 1,000 seconds ago, longer where the window is wider: 401", (*delivery).breakClock},
 		{"key", "a key id that nobody knows: 401", (*delivery).breakKey},
 		{"sig", "one digit of the signature differs: 401", (*delivery).breakSignature},
 		{"id", "a delivery id that breaks the grammar: 400", (*delivery).breakID},
@@ -58,7 +60,7 @@ func findBreak(name string) *breakKind {
 // plan makes the requests to send.
 func (d *delivery) plan(fault string) ([]*exchange, error) {
 	if fault == "" {
-		return one(d.sign(verify.SignOptions{}))
+		return one(d.sign())
 	}
 	return findBreak(fault).make(d)
 }
@@ -82,39 +84,74 @@ func (d *delivery) noPart(what string) error {
 	return usagef("another --break, or another scheme", "send: scheme %s has no %s", d.v.Scheme.Name(), what)
 }
 
+// refused is what the receiver would refuse x for, as far as we know it; empty: it
+// would not.
+func (d *delivery) refused(x *exchange) verify.Reason {
+	_, err := d.v.Verify(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header, Body: x.body})
+	var refusal *verify.Error
+	if errors.As(err, &refusal) {
+		return refusal.Reason
+	}
+	return ""
+}
+
+// wantsRefusal expects the answer to failures of key and signature.
+func (x *exchange) wantsRefusal(d *delivery) *exchange {
+	status := http.StatusUnauthorized
+	if ack := d.v.Scheme.Recipe().Ack; ack != nil && ack.RefusalStatus != 0 {
+		status = ack.RefusalStatus
+	}
+	return x.wants(status)
+}
+
 func (d *delivery) breakBody() ([]*exchange, error) {
-	x, err := d.sign(verify.SignOptions{})
+	x, err := d.sign()
 	if err != nil {
 		return nil, err
 	}
-	if len(x.body) == 0 {
+	if len(d.body) == 0 {
 		return nil, usagef("--body FILE", "send: the body is empty: there is no byte to change")
 	}
-	x.body = bytes.Clone(x.body)
-	// A letter or digit, so that only the signature can tell.
-	at := bytes.LastIndexFunc(x.body, func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	})
-	x.body[max(at, 0)] ^= 1
-	if d.verifies(x) {
-		return nil, d.noPart("signature over the body")
+	signed := x.body
+	// What signing has put into the body is no part of what was signed.
+	begin := commonPrefix(signed, d.body)
+	end := len(signed) - (len(d.body) - begin)
+	for at, tries := len(signed)-1, 0; at >= 0 && tries < 256; at-- {
+		// A letter or digit, so that only the signature can tell.
+		if c := signed[at]; at >= begin && at < end || !(c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z') {
+			continue
+		}
+		tries++
+		x.body = bytes.Clone(signed)
+		x.body[at] ^= 1
+		if d.refused(x) == verify.ReasonSignatureMismatch {
+			return []*exchange{x.wantsRefusal(d)}, nil
+		}
 	}
-	return []*exchange{x.wants(http.StatusUnauthorized)}, nil
+	return nil, d.noPart("signature over the body")
 }
 
-// verifies says whether the receiver would take x, as far as we know it.
-func (d *delivery) verifies(x *exchange) bool {
-	_, err := d.v.Verify(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header, Body: x.body})
-	return err == nil
+func commonPrefix(a, b []byte) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 func (d *delivery) breakClock() ([]*exchange, error) {
-	x, err := d.sign(verify.SignOptions{Time: time.Now().Add(-1000 * time.Second)})
+	ago := 1000 * time.Second
+	if window := cmp.Or(d.v.Tolerance, d.v.Scheme.Tolerance()); window >= ago {
+		ago += window
+	}
+	late := *d
+	late.at = time.Now().Add(-ago)
+	late.sample()
+	x, err := late.sign()
 	if err != nil {
 		return nil, err
 	}
-	if d.verifies(x) {
-		return nil, d.noPart("window of time that 1,000 seconds ago lies outside of")
+	if d.refused(x) != verify.ReasonTimestampOutOfWindow {
+		return nil, d.noPart("window of time")
 	}
 	return []*exchange{x.wants(http.StatusUnauthorized)}, nil
 }
@@ -123,30 +160,54 @@ func (d *delivery) breakKey() ([]*exchange, error) {
 	if !d.v.Scheme.UsesKeyID() {
 		return nil, d.noPart("key id")
 	}
-	keys := d.v.Keys.Keys()
-	key := keys[0]
-	key.ID, key.NotBefore, key.NotAfter = "unknown-key", time.Time{}, time.Time{}
-	x, err := d.sign(verify.SignOptions{Key: key})
+	other := *d
+	other.key = d.v.Keys.Keys()[0]
+	other.key.ID, other.key.NotBefore, other.key.NotAfter = "unknown-key", time.Time{}, time.Time{}
+	x, err := other.sign()
 	if err != nil {
 		return nil, err
 	}
-	return []*exchange{x.wants(http.StatusUnauthorized)}, nil
+	return []*exchange{x.wantsRefusal(d)}, nil
 }
 
 func (d *delivery) breakSignature() ([]*exchange, error) {
-	x, err := d.sign(verify.SignOptions{})
+	x, err := d.sign()
 	if err != nil {
 		return nil, err
 	}
-	recipe := d.v.Scheme.Recipe().Signature
-	for _, name := range append([]string{recipe.Name}, recipe.Names...) {
-		name = http.CanonicalHeaderKey(name)
-		if values := x.header[name]; name != "" && len(values) == 1 {
-			x.header[name] = []string{otherDigit(values[0])}
-			return []*exchange{x.wants(http.StatusUnauthorized)}, nil
+	for _, from := range d.v.Scheme.SignatureAt() {
+		if x.spoil(from) && d.refused(x) == verify.ReasonSignatureMismatch {
+			return []*exchange{x.wantsRefusal(d)}, nil
 		}
 	}
-	return nil, d.noPart("signature in a header")
+	return nil, d.noPart("signature that can be changed")
+}
+
+// spoil changes one digit of the signature that stands at a place, and says whether
+// one stands there.
+func (x *exchange) spoil(from string) bool {
+	field, err := verify.ParseField(from)
+	if err != nil {
+		return false
+	}
+	value, there, err := field.Read(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header, Body: x.body})
+	if err != nil || !there {
+		return false
+	}
+	kind, name, _ := strings.Cut(from, ":")
+	other := otherDigit(value)
+	switch kind {
+	case "header":
+		x.header = x.header.Clone()
+		x.header.Set(name, other)
+	case "query":
+		x.url = strings.Replace(x.url, url.QueryEscape(value), url.QueryEscape(other), 1)
+	case "form":
+		x.body = bytes.Replace(x.body, []byte(url.QueryEscape(value)), []byte(url.QueryEscape(other)), 1)
+	case "json":
+		x.body = bytes.Replace(x.body, []byte(value), []byte(other), 1)
+	}
+	return true
 }
 
 // otherDigit changes one character well inside the signature, so that its length
@@ -161,18 +222,15 @@ func otherDigit(signature string) string {
 }
 
 func (d *delivery) breakID() ([]*exchange, error) {
-	x, err := d.sign(verify.SignOptions{})
+	x, err := d.sign()
 	if err != nil {
 		return nil, err
 	}
-	if id := d.v.Scheme.Recipe().ID; id != nil {
-		for _, from := range id.From {
-			name, ok := strings.CutPrefix(from, "header:")
-			if !ok {
-				continue
-			}
-			x.id, x.inHead = "dlv.broken", ""
-			x.header[http.CanonicalHeaderKey(name)] = []string{x.id}
+	if name := d.idHeader(); name != "" {
+		// A dot, or where that fits more characters than any id may have.
+		for _, id := range []string{"dlv.broken", "dlv-" + strings.Repeat("x", 253)} {
+			x.id, x.inHead = id, ""
+			x.header[http.CanonicalHeaderKey(name)] = []string{id}
 			err := d.v.CheckHeader(verify.Request{Method: http.MethodPost, URL: x.url, Header: x.header})
 			var refusal *verify.Error
 			if errors.As(err, &refusal) && refusal.Reason == verify.ReasonDeliveryIDInvalid {
@@ -180,11 +238,29 @@ func (d *delivery) breakID() ([]*exchange, error) {
 			}
 		}
 	}
-	return nil, d.noPart("delivery id in a header that a dot does not fit")
+	return nil, d.noPart("delivery id in a header")
+}
+
+// idHeader is a header that the delivery id stands in, whole or in part.
+func (d *delivery) idHeader() string {
+	recipe := d.v.Scheme.Recipe()
+	if recipe.ID == nil {
+		return ""
+	}
+	for _, from := range recipe.ID.From {
+		if _, token, ok := strings.Cut(from, "{header:"); ok {
+			name, _, _ := strings.Cut(token, "}")
+			return name
+		}
+		if name, ok := strings.CutPrefix(from, "header:"); ok {
+			return name
+		}
+	}
+	return ""
 }
 
 func (d *delivery) sendTwice() ([]*exchange, error) {
-	x, err := d.sign(verify.SignOptions{})
+	x, err := d.sign()
 	if err != nil {
 		return nil, err
 	}
@@ -192,18 +268,34 @@ func (d *delivery) sendTwice() ([]*exchange, error) {
 }
 
 func (d *delivery) sendOther() ([]*exchange, error) {
-	first, err := d.sign(verify.SignOptions{})
+	first, err := d.sign()
 	if err != nil {
 		return nil, err
 	}
 	other := *d
-	// A blank at the end: the same JSON, so the same id where it stands inside.
-	other.body = append(bytes.Clone(d.body), ' ')
-	second, err := other.sign(verify.SignOptions{})
+	other.body = d.padded(2)
+	second, err := other.sign()
 	if err != nil {
 		return nil, err
 	}
-	return []*exchange{first, second.wants(http.StatusConflict)}, nil
+	if first.id != second.id {
+		return nil, d.noPart("delivery id beside the body's own hash")
+	}
+	status := http.StatusConflict
+	if ack := d.v.Scheme.Recipe().Ack; ack != nil && ack.ConflictStatus != 0 {
+		status = ack.ConflictStatus
+	}
+	return []*exchange{first, second.wants(status)}, nil
+}
+
+// padded is the body with n more bytes that say nothing: blanks behind JSON, which
+// has the same id then, and a field without a value behind a form.
+func (d *delivery) padded(n int) []byte {
+	pad := bytes.Repeat([]byte{' '}, n)
+	if strings.HasPrefix(d.header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+		pad = append([]byte{'&'}, bytes.Repeat([]byte{'x'}, n-1)...)
+	}
+	return append(bytes.Clone(d.body), pad...)
 }
 
 func (d *delivery) breakSize() ([]*exchange, error) {
@@ -211,16 +303,16 @@ func (d *delivery) breakSize() ([]*exchange, error) {
 	if most == 0 {
 		most = verify.DefaultMaxBody
 	}
-	big := *d
-	v := *d.v
-	v.MaxBody = most + 1
-	big.v = &v
 	pad := most + 1 - len(d.body)
-	if pad < 0 {
+	if pad < 1 {
 		return nil, usagef("leave --body out", "send: the body is larger than %d bytes already", most)
 	}
-	big.body = append(bytes.Clone(d.body), bytes.Repeat([]byte{' '}, pad)...)
-	x, err := big.sign(verify.SignOptions{})
+	big := *d
+	v := *d.v
+	v.MaxBody = most + 64<<10 // the signature may stand in the body
+	big.v = &v
+	big.body = d.padded(pad)
+	x, err := big.sign()
 	if err != nil {
 		return nil, err
 	}

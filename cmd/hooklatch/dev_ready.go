@@ -20,7 +20,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 		return err
 	}
 	delivery.url = d.state.URL
-	x, err := delivery.sign(verify.SignOptions{})
+	x, err := delivery.sign()
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (d *devRun) curl(ctx context.Context, v *verify.Verifier) (string, error) {
 		return "", err
 	}
 	delivery.url = d.state.URL
-	x, err := delivery.sign(verify.SignOptions{})
+	x, err := delivery.sign()
 	if err != nil {
 		return "", err
 	}

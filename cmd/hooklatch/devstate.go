@@ -114,7 +114,11 @@ func (st devState) verifier() (*verify.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: int(st.MaxBody), URL: st.URL}, nil
+	v := &verify.Verifier{Scheme: scheme, Keys: keys, MaxBody: int(st.MaxBody), URL: st.URL, Params: map[string]string{}}
+	for _, name := range scheme.Recipe().Params {
+		v.Params[name] = "dev"
+	}
+	return v, nil
 }
 
 // runs says whether the dev that left the state answers, and whether it is gone for

@@ -147,13 +147,18 @@ type delivery struct {
 	url    string
 	host   string // empty: that of the URL
 	id     string
-	header http.Header // given, beside those that sign
+	at     time.Time   // of signing; the sample holds it too
+	key    verify.Key  // zero: the newest active one
+	given  http.Header // by the person
+	header http.Header // the same and what the scheme demands, beside those that sign
 	query  url.Values  // that the scheme demands
 	body   []byte
+	// sampled: the body is a sample, and not given.
+	sampled bool
 }
 
 func (o sendOptions) delivery(ctx context.Context, s *stdio, v *verify.Verifier) (*delivery, error) {
-	d := &delivery{v: v, id: o.id, header: http.Header{}}
+	d := &delivery{v: v, id: o.id, at: time.Now(), given: http.Header{}, sampled: o.body == ""}
 	if d.id == "" {
 		d.id = newDeliveryID()
 	}
@@ -163,7 +168,7 @@ func (o sendOptions) delivery(ctx context.Context, s *stdio, v *verify.Verifier)
 			return nil, usagef("--header 'X-Name: value'", "send: header %q has no colon", line)
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		d.header[name] = append(d.header[name], strings.TrimSpace(value))
+		d.given[name] = append(d.given[name], strings.TrimSpace(value))
 	}
 	if o.body != "" {
 		var err error
@@ -171,24 +176,22 @@ func (o sendOptions) delivery(ctx context.Context, s *stdio, v *verify.Verifier)
 			return nil, err
 		}
 	}
-	d.sample(o.body == "")
+	d.sample()
 	return d, nil
 }
 
 // sample adds what the sender of such an event would send, where nothing is given.
-func (d *delivery) sample(body bool) {
-	of := sampleOf(d.v.Scheme, d.id, time.Now())
-	if body {
+func (d *delivery) sample() {
+	of := sampleOf(d.v.Scheme, d.id, d.at)
+	if d.sampled {
 		d.body = of.body
 	} else if json.Valid(d.body) {
 		of.header.Set("Content-Type", "application/json")
 	}
-	for name, values := range of.header {
-		if d.header.Get(name) == "" {
-			d.header[name] = values
-		}
+	d.header, d.query = of.header, of.query
+	for name, values := range d.given {
+		d.header[name] = values
 	}
-	d.query = of.query
 }
 
 // target is the URL with the query that the scheme demands.
@@ -220,11 +223,9 @@ type exchange struct {
 }
 
 // sign makes the exchange of the delivery, rightly signed.
-func (d *delivery) sign(o verify.SignOptions) (*exchange, error) {
-	if o.DeliveryID == "" {
-		o.DeliveryID = d.id
-	}
-	r, err := signRequest(d.v, verify.Request{Method: http.MethodPost, URL: d.target(), Header: d.header, Body: d.body}, o)
+func (d *delivery) sign() (*exchange, error) {
+	r, err := signRequest(d.v, verify.Request{Method: http.MethodPost, URL: d.target(), Header: d.header, Body: d.body},
+		verify.SignOptions{Key: d.key, DeliveryID: d.id, Time: d.at})
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func TestSendCausesEachAnswer(t *testing.T) {
 			"key": noPart, "sig": "0 401 signature_invalid", "id": noPart,
 			"dup": "0 202 accepted 202 duplicate", "conflict": "0 202 accepted 409 delivery_conflict", "big": "0 413 body_too_large"},
 		"github": {"": "0 202 accepted", "body": "0 401 signature_invalid", "clock": noPart, "key": noPart,
-			"sig": "0 401 signature_invalid", "id": noPart, "dup": "0 202 accepted 202 duplicate",
+			"sig": "0 401 signature_invalid", "id": "0 400 delivery_id_invalid", "dup": "0 202 accepted 202 duplicate",
 			"conflict": "0 202 accepted 409 delivery_conflict", "big": "0 413 body_too_large"},
 		"standard-webhooks": {"": "0 202 accepted", "clock": "0 401 timestamp_out_of_window", "sig": "0 401 signature_invalid",
 			"id": "0 400 delivery_id_invalid", "conflict": "0 202 accepted 409 delivery_conflict"},
