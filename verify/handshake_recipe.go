@@ -135,6 +135,9 @@ func (b *builder) oneHandshake(r *HandshakeRecipe) (handshake, error) {
 		return handshake{}, wrongf("kind", "unknown value %q", r.Kind)
 	}
 	h := handshake{kind: r.Kind, method: cmp.Or(r.Method, "POST"), token: -1, from: -1}
+	if !slices.Contains([]string{"GET", "HEAD", "OPTIONS", "POST"}, h.method) {
+		return h, wrongf("method", "unknown value %q", h.method)
+	}
 	if !slices.Contains(rule.methods, h.method) {
 		return h, wrongf("method", "%s does not go with %s", h.method, h.kind)
 	}
@@ -255,7 +258,7 @@ func (h *handshake) answer(a *HandshakeAnswer, rule handshakeRule) error {
 		return wrongf("status", "%d is not 200 or 204", h.status)
 	}
 	if h.contentType != "text/plain" && h.contentType != "application/json" {
-		return wrongf("type", "%q is not text/plain or application/json", h.contentType)
+		return wrongf("type", "unknown value %q", h.contentType)
 	}
 	if h.status == 204 && a.Body != "" {
 		return wrongf("body", "204 has none")

@@ -72,7 +72,7 @@ type defaultsConfig struct {
 
 // sourceConfig is one trusted sender.
 type sourceConfig struct {
-	_ struct{} `later:"conflict_ignore,expect_every,gap_timeout,addresses,rate,backlog,require_json,types,backfill,handshake,body_guard,success_body,success_type,refusal_status,conflict_status"`
+	_ struct{} `later:"conflict_ignore,expect_every,gap_timeout,addresses,rate,backlog,require_json,types,backfill,body_guard"`
 
 	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
 	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
@@ -89,20 +89,29 @@ type sourceConfig struct {
 	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer such as /data/id, json:a.b, header:NAME, form:NAME, query:NAME or body_sha256_hex"`
 	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand, as with event"`
 
-	Ordering      string        `json:"ordering,omitempty" jsonschema:"none"`
-	OnConflict    string        `json:"on_conflict,omitempty" jsonschema:"reject"`
-	SuccessStatus int           `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
-	Forward       []routeConfig `json:"forward,omitempty" jsonschema:"destinations; every entry that fits makes one forward"`
+	Ordering       string  `json:"ordering,omitempty" jsonschema:"none"`
+	OnConflict     string  `json:"on_conflict,omitempty" jsonschema:"reject"`
+	SuccessStatus  int     `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
+	SuccessBody    *string `json:"success_body,omitempty" jsonschema:"body of that answer; empty: none. Defaults to that of the scheme, else a line of JSON"`
+	SuccessType    string  `json:"success_type,omitempty" jsonschema:"media type of success_body; defaults to that of the scheme, else text/plain"`
+	RefusalStatus  int     `json:"refusal_status,omitempty" jsonschema:"400, 401 or 403: status of the answer where key or signature are wrong; defaults to that of the scheme, else 401"`
+	ConflictStatus int     `json:"conflict_status,omitempty" jsonschema:"status of the answer to another body under a delivery id that is taken, 400 to 499 but 410; defaults to that of the scheme, else 409"`
+
+	Handshake handshakeConfig `json:"handshake,omitzero" jsonschema:"how challenges and pings of the scheme are answered; nothing of them is stored"`
+
+	Forward []routeConfig `json:"forward,omitempty" jsonschema:"destinations; every entry that fits makes one forward"`
 }
 
 type keyConfig struct {
-	_ struct{} `later:"scheme,enrol_until"`
+	_ struct{} `later:"scheme"`
 
 	ID        string    `json:"id" jsonschema:"name of the key; the key id on the wire where the scheme has one"`
 	Secret    secretRef `json:"secret" jsonschema:"where the secret stands"`
 	Encoding  string    `json:"encoding,omitempty" jsonschema:"utf8, hex, base64 or whsec, or an encoding of public keys; defaults to that of the scheme"`
 	NotBefore time.Time `json:"not_before,omitzero" jsonschema:"first instant at which the key is accepted"`
 	NotAfter  time.Time `json:"not_after,omitzero" jsonschema:"first instant at which it is no longer accepted"`
+	// EnrolUntil is for senders that make the secret and hand it over by a request.
+	EnrolUntil time.Time `json:"enrol_until,omitzero" jsonschema:"until then, at most an hour after the start, the first request that hands over a secret names it, and it is written to the file of secret, which must not be there yet"`
 }
 
 type eventConfig struct {

@@ -24,7 +24,8 @@ func (c *config) proxyConfig(verifiers map[string]*verify.Verifier) proxy.Config
 			EventID: s.Event.ID.Field, EventType: s.Event.Type.Field,
 			ResourceType: s.Resource.Type.Field, ResourceID: s.Resource.ID.Field,
 			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,
-			Forwards: c.routes(s), SuccessStatus: s.SuccessStatus,
+			Forwards: c.routes(s), SuccessStatus: s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
+			RefusalStatus: s.RefusalStatus, ConflictStatus: s.ConflictStatus,
 		})
 	}
 	return cfg

@@ -67,11 +67,18 @@ func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
 	}
 	before := len(l.problems)
 	var keys []verify.Key
+	var enrolUntil time.Time
 	for i, k := range s.Keys {
+		if l.enrolling(&k) {
+			enrolUntil = k.EnrolUntil
+			continue
+		}
 		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, i), s.Tenant, k, scheme); ok {
 			keys = append(keys, key)
 		}
 	}
+	handshakes := l.handshakes(ctx, at, s, keys)
+	handshakes.EnrolUntil = enrolUntil
 	if len(l.problems) > before {
 		return nil
 	}
@@ -82,7 +89,7 @@ func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
 	}
 	v := &verify.Verifier{
 		Scheme: scheme, Keys: set, Tolerance: time.Duration(s.Tolerance), MaxBody: int(s.MaxBody),
-		URL: s.PublicURL, Params: s.Params,
+		URL: s.PublicURL, Params: s.Params, Handshakes: handshakes,
 	}
 	if err := v.Check(); err != nil {
 		l.problem(at+".keys", "%s", withoutPackage(err))
@@ -95,7 +102,11 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 	text, err := k.Secret.read(ctx, l.c.dir)
 	if err != nil {
 		if k.Secret.File != "" && errors.Is(err, fs.ErrNotExist) {
-			l.try = "hooklatch keygen -o " + shellQuote(l.c.path(k.Secret.File)) + "   unless the sender has made the key"
+			if !k.EnrolUntil.IsZero() {
+				l.try = "enrol_until: " + time.Now().Add(maxEnrol/2).UTC().Format(time.RFC3339) + "   and then have the sender make the hook"
+			} else {
+				l.try = "hooklatch keygen -o " + shellQuote(l.c.path(k.Secret.File)) + "   unless the sender has made the key"
+			}
 		}
 		l.unset(k.Secret, "…")
 		l.problem(at+".secret", "key %s: %v", k.ID, err)

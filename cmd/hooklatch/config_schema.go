@@ -49,6 +49,7 @@ func choices() []fieldText {
 		{path: "database.migrate", choices: []string{"check", "auto"}},
 		{path: "database.pooler", choices: []string{"none", "pgbouncer"}},
 		{path: "sources.*.keys.[].encoding", choices: keyEncodings[1:]},
+		{path: "sources.*.handshake.confirm", choices: confirmChoices},
 		{path: "sources.*.ordering", choices: []string{"none"}},
 		{path: "sources.*.on_conflict", choices: []string{"reject"}},
 		{path: "log.level", choices: logLevels},

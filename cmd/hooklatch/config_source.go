@@ -32,9 +32,6 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	if s.OnConflict != "reject" {
 		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
 	}
-	if ch.c.at[at+".success_status"] != nil && (s.SuccessStatus < 200 || s.SuccessStatus > 299) {
-		ch.problem(at+".success_status", "success_status must be 200 to 299")
-	}
 	ch.forward(at, s)
 	scheme, err := s.compile()
 	if err != nil {
@@ -42,6 +39,8 @@ func (ch *checker) source(name string, s *sourceConfig) {
 		return
 	}
 	ch.fit(at, s, scheme)
+	ch.ack(at, s, scheme.Recipe().Ack)
+	ch.handshake(at, s, scheme)
 	ch.keys(at, s.Keys, scheme)
 }
 

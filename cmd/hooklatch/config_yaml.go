@@ -153,6 +153,16 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string) {
 		if text, ok := d.text(n, path); ok {
 			v.SetString(text)
 		}
+	case reflect.Bool:
+		text, ok := d.text(n, path)
+		if !ok {
+			return
+		}
+		if text != "true" && text != "false" {
+			d.problem(n, path, "%q is neither true nor false", text)
+			return
+		}
+		v.SetBool(text == "true")
 	case reflect.Int:
 		text, ok := d.text(n, path)
 		if !ok {

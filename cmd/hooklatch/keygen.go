@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -126,10 +127,28 @@ func writeKey(file, text string, mode fs.FileMode) error {
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(file))
+	}
 	if err != nil {
+		os.Remove(file) // half a key would stand in the way of the whole one
 		return fail(exitNo, fmt.Errorf("write key: %w", err), "")
 	}
 	return nil
+}
+
+// syncFolder makes the name of a new file survive a crash of the machine. A secret
+// that was handed over once cannot be fetched again.
+func syncFolder(folder string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it cannot open one
+	}
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }
 
 // keyFormat finds the format of a key that the scheme can use, and how the scheme

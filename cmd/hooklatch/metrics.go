@@ -125,13 +125,7 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 			m.distance.WithLabelValues(name)
 		}
 		for _, k := range verifiers[name].Keys.Keys() {
-			m.keyUses.WithLabelValues(name, k.ID, "false")
-			if !k.NotAfter.IsZero() {
-				m.keyUses.WithLabelValues(name, k.ID, "true")
-			}
-			if !k.NotAfter.IsZero() {
-				m.keyNotAfter.WithLabelValues(name, k.ID).Set(unixSeconds(k.NotAfter))
-			}
+			m.configureKey(name, k)
 		}
 	}
 	for name := range c.Destinations {
@@ -145,6 +139,15 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 		for _, domain := range cert.Leaf.DNSNames {
 			m.notAfter.WithLabelValues(domain).Set(unixSeconds(cert.Leaf.NotAfter))
 		}
+	}
+}
+
+// configureKey makes the series of one key of a source.
+func (m *metrics) configureKey(source string, k verify.Key) {
+	m.keyUses.WithLabelValues(source, k.ID, "false")
+	if !k.NotAfter.IsZero() {
+		m.keyUses.WithLabelValues(source, k.ID, "true")
+		m.keyNotAfter.WithLabelValues(source, k.ID).Set(unixSeconds(k.NotAfter))
 	}
 }
 

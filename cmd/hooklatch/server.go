@@ -43,6 +43,7 @@ type server struct {
 	look    *inbox.Store // for everything but the two paths
 
 	proxy      *proxy.Proxy
+	confirmer  *confirmer
 	tally      *tally // nil: the process does not receive
 	public     *http.Server
 	admin      *http.Server
@@ -128,6 +129,9 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 	// Neither ends with ctx: the stop has an order of its own.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.health.Run(watching) })
+	if s.confirmer != nil {
+		s.running.Go(func() { s.confirmer.Run(watching) })
+	}
 	endTally := s.count(context.WithoutCancel(ctx))
 	working, rest := context.WithCancel(context.WithoutCancel(ctx))
 	drained := s.work(working)
@@ -300,6 +304,11 @@ func (s *server) openProxy(ctx context.Context) error {
 	cfg := s.cfg.proxyConfig(s.secrets.Verifiers)
 	cfg.ConfigRevision = s.revision
 	cfg.OnResult = s.result
+	s.confirmer = newConfirmer(s.log)
+	for i := range cfg.Sources {
+		source := &cfg.Sources[i]
+		source.Enrol, source.Confirm = s.enrolment(source.Name), s.confirm(source.Name)
+	}
 	cfg.OnExplain = s.explained
 	s.tally = newTally(s.look, s.log, s.metrics)
 	if s.proxy, err = proxy.New(acceptInto(store), cfg); err != nil {

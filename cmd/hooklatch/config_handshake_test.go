@@ -1,0 +1,149 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asking is minimal with a source of another scheme.
+func asking(lines ...string) string {
+	return strings.Replace(minimal, "    scheme: zhisou-v1\n", "    event: {id: body_sha256_hex}\n    "+strings.Join(lines, "\n    ")+"\n", 1)
+}
+
+func TestAnswersThatCannotBe(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"all that can be", asking("scheme: github", "success_status: 201", "success_body: ok", "success_type: text/plain", "refusal_status: 403", "conflict_status: 422"), ""},
+		{"no body at all", asking("scheme: github", `success_body: ""`), ""},
+		{"status that is no success", asking("scheme: github", "success_status: 301"), "9:21 success_status must be 200 to 299"},
+		{"body of a 204", asking("scheme: github", "success_status: 204", "success_body: ok"), "10:19 the answer is 204, which has no body: set success_status too"},
+		{"body of the scheme's 204", asking("scheme: discord", "success_body: ok"), "9:19 the answer is 204, which has no body: set success_status too"},
+		{"large body", asking("scheme: github", "success_body: "+strings.Repeat("a", 4097)), "9:19 success_body must be at most 4KiB"},
+		{"type of no body", asking("scheme: github", "success_type: text/plain"), "9:19 success_type is that of success_body, and there is none"},
+		{"type of an empty body", asking("scheme: github", `success_body: ""`, "success_type: text/plain"), "10:19 success_type is that of success_body, and there is none"},
+		{"type of the scheme's body", asking("scheme: adyen", "success_type: text/html"), ""},
+		{"type that is none", asking("scheme: github", "success_body: ok", "success_type: plain"), `10:19 "plain" is no media type such as text/plain`},
+		{"type with a line end", asking("scheme: github", "success_body: ok", `success_type: "text/plain\r\nX: y"`), `10:19 "text/plain\r\nX: y" is no media type such as text/plain`},
+		{"refusal that looks like a success", asking("scheme: github", "refusal_status: 200"), "9:21 refusal_status must be 400, 401 or 403"},
+		{"refusal that drops the hook", asking("scheme: github", "refusal_status: 410"), "9:21 refusal_status must be 400, 401 or 403"},
+		{"conflict that drops the hook", asking("scheme: github", "conflict_status: 410"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
+		{"conflict as a success", asking("scheme: github", "conflict_status: 200"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
+		{"conflict of zero", asking("scheme: github", "conflict_status: 0"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
+		{"accept_first", asking("scheme: github", "on_conflict: accept_first"), "9:18 on_conflict accept_first is not in this version: reject is"},
+	} {
+		_, err := parseConfig("f", []byte(c.text), configNow)
+		if got := shortly(problemsOf(err)); got != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestHandshakesThatCannotBe(t *testing.T) {
+	enrol := func(until, secret string) string {
+		return strings.Replace(asking("scheme: asana"), "secret: {file: keys/k1}", "secret: "+secret+", enrol_until: "+until, 1)
+	}
+	sns := []string{"scheme: aws-sns", "params: {topic_arn: a}"}
+	for _, c := range []struct{ name, text, want, warning string }{
+		{"scheme without any", asking("scheme: github", "handshake: {off: true}"), "9:5 scheme github has no handshake", ""},
+		{"off", asking("scheme: dropbox", "handshake: {off: true}"), "", ""},
+		{"off is a word", asking("scheme: dropbox", "handshake: {off: yes}"), `9:22 "yes" is neither true nor false`, ""},
+		{"off and more", asking("scheme: meta-whatsapp", "handshake: {off: true, token: {env: T}}"), "9:5 handshakes are off: the other settings are of no use", ""},
+		{"token", asking("scheme: meta-whatsapp", "handshake: {token: {env: T}}"), "", ""},
+		{"token in clear text", asking("scheme: meta-whatsapp", "handshake: {token: hunter2}"), "9:24 a secret does not stand in the file: write {file: F}, {env: NAME} or {exec: [PROGRAM, ARGUMENT]}", ""},
+		{"no token", asking("scheme: meta-whatsapp"), "", "4:3 scheme meta-whatsapp asks for a token when a hook is made: without handshake.token this is refused"},
+		{"token that nobody asks for", asking("scheme: dropbox", "handshake: {token: {env: T}}"), "9:17 scheme dropbox has no handshake that uses token", ""},
+		{"origin", asking("scheme: cloudevents", "handshake: {origins: [a.example.com]}"), "", ""},
+		{"no origin", asking("scheme: cloudevents"), "", "4:3 scheme cloudevents asks whether it may send: without handshake.origins the answer is no"},
+		{"any origin", asking("scheme: cloudevents", `handshake: {origins: ["*"]}`), `9:27 "*" is no origin such as eventemitter.example.com`, ""},
+		{"origins that nobody asks for", asking("scheme: slack", "handshake: {origins: [a]}"), "9:26 scheme slack has no handshake that uses origins", ""},
+		{"manual", asking(append(sns, "handshake: {confirm: manual}")...), "", ""},
+		{"another way to confirm", asking(append(sns, "handshake: {confirm: never}")...), `10:26 "never" is not one of auto, manual`, ""},
+		{"nothing to confirm", asking("scheme: slack", "handshake: {confirm: auto}"), "9:26 scheme slack has no handshake that uses confirm", ""},
+		{"an hour", enrol("2026-12-01T01:00:00Z", "{file: k}"), "", ""},
+		{"past", enrol("2026-11-01T01:00:00Z", "{file: k}"), "", ""},
+		{"more than an hour", enrol("2026-12-01T01:00:01Z", "{file: k}"), "10:50 enrol_until must lie at most 1h ahead: whoever calls first in that time names the key", ""},
+		{"into the environment", enrol("2026-12-01T00:30:00Z", "{env: K}"), "10:49 the secret is written to a file: secret must be {file: F}", ""},
+		{"a scheme that hands over nothing", strings.Replace(enrol("2026-12-01T00:30:00Z", "{file: k}"), "asana", "github", 1),
+			"10:50 scheme github hands over no secret: keygen makes one, or the sender shows it", ""},
+		{"off, and still waiting", strings.Replace(enrol("2026-12-01T00:30:00Z", "{file: k}"), "scheme: asana", "scheme: asana\n    handshake: {off: true}", 1),
+			"11:50 handshakes are off: no secret can be handed over", ""},
+		{"two that wait", strings.Replace(enrol("2026-12-01T00:30:00Z", "{file: k}"), "    forward: [app]", "      - {id: k2, secret: {file: k2}, enrol_until: 2026-12-01T00:30:00Z}\n    forward: [app]", 1),
+			"11:51 key k1 waits for a secret too: one at a time", ""},
+	} {
+		config, err := parseConfig("f", []byte(c.text), configNow)
+		got, warning := shortly(problemsOf(err)), ""
+		if err == nil {
+			warning = shortly(config.warnings)
+		}
+		if got != c.want || warning != c.warning {
+			t.Errorf("%s: got\n%s\n%s\nwant\n%s\n%s", c.name, got, warning, c.want, c.warning)
+		}
+	}
+}
+
+// load reads a configuration in a folder of its own, with its secrets.
+func load(t *testing.T, text string, files map[string]string) (*config, *secrets, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := parseConfig(filepath.Join(dir, "hooklatch.yaml"), []byte(text), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.loadSecrets(t.Context())
+	return c, s, err
+}
+
+func TestKeyThatIsStillToBeHandedOver(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://localhost/x")
+	config := func(until time.Duration) string {
+		return strings.Replace(asking("scheme: asana"), "secret: {file: keys/k1}",
+			"secret: {file: k1}, enrol_until: "+time.Now().Add(until).UTC().Format(time.RFC3339), 1)
+	}
+	_, s, err := load(t, config(30*time.Minute), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.Verifiers["billing"]; len(v.Keys.Keys()) != 0 || v.Handshakes.EnrolUntil.IsZero() {
+		t.Errorf("%+v", v)
+	}
+	_, s, err = load(t, config(30*time.Minute), map[string]string{"k1": strings.Repeat("a", 64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.Verifiers["billing"]; len(v.Keys.Keys()) != 1 || !v.Handshakes.EnrolUntil.IsZero() {
+		t.Errorf("a secret may be handed over although there is one: %+v", v)
+	}
+	if _, _, err := load(t, config(-time.Minute), nil); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("the time is over, and there is no file: %v", err)
+	}
+}
+
+func TestTokenOfHandshakesIsASecret(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://localhost/x")
+	text := strings.Replace(asking("scheme: meta-whatsapp", "handshake: {token: {file: token}}"), "keys/k1", "k1", 1)
+	k1 := strings.Repeat("k", 40)
+	c, s, err := load(t, text, map[string]string{"k1": k1, "token": "hunter2\n"})
+	if err != nil || s.Verifiers["billing"].Handshakes.Token.IsZero() || len(c.warnings) != 0 {
+		t.Errorf("%v %v", err, c.warnings)
+	}
+	for name, content := range map[string]string{"empty": "", "with a blank": "hunter2 ", "of two lines": "hunter2\n\n"} {
+		_, _, err := load(t, text, map[string]string{"k1": k1, "token": content})
+		if err == nil || !strings.Contains(err.Error(), "handshake.token: ") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := load(t, text, map[string]string{"k1": k1}); err == nil || !strings.Contains(err.Error(), "handshake.token: ") {
+		t.Errorf("no file: %v", err)
+	}
+	c, _, err = load(t, text, map[string]string{"k1": k1, "token": k1})
+	if err != nil || !strings.Contains(shortly(c.warnings), "handshake.token is the secret of key k1") {
+		t.Errorf("the key as token: %v %s", err, shortly(c.warnings))
+	}
+}
