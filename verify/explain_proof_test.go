@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -371,4 +373,63 @@ func FuzzExplain(f *testing.F) {
 			t.Fatalf("%+v, then %+v", e, again)
 		}
 	})
+}
+
+// Each code is the answer to a mistake of the tables above, so that none is said that
+// nothing shows.
+func TestEveryCauseHasAMistake(t *testing.T) {
+	shown := map[string]bool{"search_cut": true, "header_duplicated": true, "key_other_source": true, "key_expired": true, "key_not_yet_valid": true, "precondition": true, "body_too_large": true, "body_unparsable": true}
+	for _, m := range zhisouMistakes {
+		for code := range strings.SplitSeq(m.want, ", ") {
+			shown[code] = true
+		}
+	}
+	for _, m := range schemeMistakes(publishedSecret(t)) {
+		shown[m.want] = true
+	}
+	for _, c := range causes {
+		if !shown[c.code] {
+			t.Errorf("%s has no test", c.code)
+		}
+	}
+}
+
+// The page that starts from what people see names codes that there are.
+func TestPageNamesCausesThatThereAre(t *testing.T) {
+	page, err := os.ReadFile("../docs/signature-does-not-match.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:key|hash|frame|url|body|sig|ts|header|scheme|no)_[a-z0-9_]+)`").FindAllSubmatch(page, -1)
+	for _, m := range named {
+		if code := string(m[1]); causes[rank(code)].code != code {
+			t.Errorf("there is no cause %s", code)
+		}
+	}
+	if len(named) < 40 {
+		t.Errorf("only %d codes were found in the page", len(named))
+	}
+}
+
+func TestExplainKeepsTheReasonsOfVerify(t *testing.T) {
+	s := compile(t, `{"preset":"zhisou-v1","require":[{"header":"X-Version","equals":"1"}]}`)
+	for want, c := range map[string]struct {
+		version string
+		most    int
+	}{
+		"precondition":   {"2", 0},
+		"header_missing": {"", 0},
+		"body_too_large": {"1", 5},
+	} {
+		v, r := mistake{headers: map[string]string{"X-Version": c.version}}.zhisou(t)
+		v.Scheme, v.MaxBody = s, c.most
+		if got := codes(v.Explain(r)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	mailgun, _ := Preset("mailgun")
+	v := &Verifier{Scheme: mailgun, Keys: oneKey(t), Now: at(t0)}
+	if got := codes(v.Explain(Request{Body: []byte("no JSON")})); !strings.Contains(got, "body_unparsable") {
+		t.Errorf("%s, want body_unparsable", got)
+	}
 }

@@ -302,6 +302,9 @@ func schemeMistakes(w string) []schemeMistake {
 		{"github: SHA-1 under sha256=", "github", explainK1, "", mixedBody, 0, func() map[string]string {
 			return map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(macOf(sha1.New, false, explainK1, mixedBody))}
 		}, "hash_sha1"},
+		{"intercom: SHA-256 under sha1=", "intercom", explainK1, "", mixedBody, 0, func() map[string]string {
+			return map[string]string{"X-Hub-Signature": "sha1=" + hexOf(explainK1, mixedBody)}
+		}, "hash_sha256"},
 		{"github: newline at the sender", "github", explainK1, "", mixedBody, 0, func() map[string]string {
 			return map[string]string{"X-Hub-Signature-256": "sha256=" + hexOf(explainK1+"\n", mixedBody)}
 		}, "key_sender_newline"},
