@@ -151,11 +151,13 @@ const (
 	spacedBody   = `{"id": "evt_1", "url": "https://x/y", "n": 12345678901234567890}`
 )
 
-var zhisouMistakes = []struct {
+type zhisouMistake struct {
 	name string
 	mistake
 	want string
-}{
+}
+
+var zhisouMistakes = []zhisouMistake{
 	{"1 nothing is wrong", mistake{}, ""},
 	{"2 signed with another key", mistake{key: explainK2}, "key_other"},
 	{"3 our secret ends with a newline", mistake{keys: []Key{withNewline("k1", explainK1)}}, "key_trailing_newline"},
