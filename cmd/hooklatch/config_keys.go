@@ -18,6 +18,9 @@ import (
 	"github.com/hooklatch/hooklatch/verify"
 )
 
+// strongSecret is the least number of bytes that pass without a warning.
+const strongSecret = 24
+
 // loader fetches secrets and finds what only they can show.
 type loader struct {
 	c        *config
@@ -113,6 +116,9 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 		return verify.Key{}, false
 	}
 	key, err := verify.NewKey(k.ID, text, secretSpec(scheme, k.Encoding))
+	if err == nil {
+		err = fits(key, scheme)
+	}
 	if err != nil {
 		l.problem(at+".secret", "%s (%s)", withoutPackage(err), k.Secret)
 		return verify.Key{}, false
@@ -123,12 +129,28 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 		return verify.Key{}, false
 	}
 	l.users[hash] = [2]string{tenant, k.ID}
-	if len(text) < 24 {
-		l.warnings = append(l.warnings, problem{Path: at + ".secret", token: l.c.at.near(at + ".secret"),
-			Message: fmt.Sprintf("the secret of key %s is short: 32 random bytes are good, as keygen makes them", k.ID)})
+	if strong := secretSpec(scheme, k.Encoding); strong.MinLen < strongSecret {
+		strong.MinLen = strongSecret
+		if _, err := verify.NewKey(k.ID, text, strong); err != nil {
+			l.warnings = append(l.warnings, problem{Path: at + ".secret", token: l.c.at.near(at + ".secret"),
+				Message: fmt.Sprintf("the secret of key %s has fewer than %d bytes: 32 random ones are good, as keygen makes them", k.ID, strongSecret)})
+		}
 	}
 	key.NotBefore, key.NotAfter = k.NotBefore, k.NotAfter
 	return key, true
+}
+
+// fits says whether the key is of the kind that the scheme takes.
+func fits(key verify.Key, scheme verify.Scheme) error {
+	set, err := verify.NewKeySet(key)
+	if err != nil {
+		return err
+	}
+	v := verify.Verifier{Scheme: scheme, Keys: set}
+	if err := v.Check(); errors.Is(err, verify.ErrKeyUnusable) {
+		return err // what else is missing is not the key's fault
+	}
+	return nil
 }
 
 // secretSpec is the scheme's way to read secrets, with another encoding where

@@ -139,3 +139,12 @@ func posted(t *testing.T, dir, line string) string {
 	}
 	return b.String()
 }
+
+func presetOf(t testing.TB, name string) verify.Scheme {
+	t.Helper()
+	scheme, ok := verify.Preset(name)
+	if !ok {
+		t.Fatalf("no scheme %s", name)
+	}
+	return scheme
+}
