@@ -99,6 +99,21 @@
 // runs it behind its answer, never in front of it. The codes of causes are stable;
 // new ones may be added.
 //
+// # Speed
+//
+// Verify of zhisou-v1 with two keys costs about what the hash does; the states of keys
+// are kept. On two shared cores (AMD EPYC, Go 1.26.8), the quickest of many turns beside
+// hmac.New, Write, Write and Sum over the same bytes, the same in three runs:
+//
+//	body      Verify     bare HMAC   ratio
+//	1.5 KiB   1,551 ns   1,266 ns    1.23    0 against 6 allocations
+//	256 KiB   143.9 µs   143.5 µs    1.00
+//
+// Stripe with 4 keys and 32 candidates takes 16 µs and 4 allocations for 1.5 KiB. An
+// unknown and an expired key take within 2 % of what a wrong signature does.
+//
+//	go test ./verify -run '^$' -bench 'Ratio|Refusals|Verify/stripe' -benchtime 2s
+//
 // # What is not promised
 //
 // A valid signature says who sent the bytes, not that they are new: a replay inside
