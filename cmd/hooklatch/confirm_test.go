@@ -79,7 +79,7 @@ func TestConfirmCallsOnce(t *testing.T) {
 
 func TestConfirmFollowsNoRedirect(t *testing.T) {
 	s, c, log := newConfirmed(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "https://169.254.169.254/latest", 302)
+		http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusFound)
 	})
 	c.take("sns", subscribe)
 	if calls := s.run(t, c); len(calls) != 1 {
