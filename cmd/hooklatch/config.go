@@ -77,7 +77,7 @@ type sourceConfig struct {
 	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
 	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
 	Path   string       `json:"path" jsonschema:"exact path of the route"`
-	Scheme schemeConfig `json:"scheme" jsonschema:"a built-in scheme, {preset: NAME, …} with fields to replace, or a whole recipe"`
+	Scheme schemeConfig `json:"scheme" jsonschema:"a built-in scheme, {preset: NAME, …} with fields to replace, or a whole recipe; two of them in a list while the sender goes over from one to the other"`
 	Keys   []keyConfig  `json:"keys" jsonschema:"signing keys, whatever their span"`
 
 	Rename    map[string]string `json:"rename,omitempty" jsonschema:"header names of the scheme to replace"`
@@ -103,11 +103,10 @@ type sourceConfig struct {
 }
 
 type keyConfig struct {
-	_ struct{} `later:"scheme"`
-
 	ID        string    `json:"id" jsonschema:"name of the key; the key id on the wire where the scheme has one"`
 	Secret    secretRef `json:"secret" jsonschema:"where the secret stands"`
 	Encoding  string    `json:"encoding,omitempty" jsonschema:"utf8, hex, base64 or whsec, or an encoding of public keys; defaults to that of the scheme"`
+	Scheme    string    `json:"scheme,omitempty" jsonschema:"the one of the source's two schemes that the key is for"`
 	NotBefore time.Time `json:"not_before,omitzero" jsonschema:"first instant at which the key is accepted"`
 	NotAfter  time.Time `json:"not_after,omitzero" jsonschema:"first instant at which it is no longer accepted"`
 	// EnrolUntil is for senders that make the secret and hand it over by a request.

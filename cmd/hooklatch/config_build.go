@@ -9,18 +9,16 @@ import (
 	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/proxy"
-	"github.com/hooklatch/hooklatch/verify"
 )
 
-// proxyConfig is what the receiving side is told. verifiers are those of the
-// sources, by name.
-func (c *config) proxyConfig(verifiers map[string]*verify.Verifier) proxy.Config {
+// proxyConfig is what the receiving side is told.
+func (c *config) proxyConfig(from *secrets) proxy.Config {
 	cfg := proxy.Config{InFlight: c.Limits.InFlight, BodyBytes: int64(c.Limits.BodyBytes)}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		s := c.Sources[name]
 		cfg.Sources = append(cfg.Sources, proxy.Source{
 			Name: name, Tenant: s.Tenant, Host: s.Host, Path: s.Path,
-			Verifier: verifiers[name], MaxBody: int64(s.MaxBody),
+			Verifier: from.Verifiers[name], Second: from.Seconds[name], MaxBody: int64(s.MaxBody),
 			EventID: s.Event.ID.Field, EventType: s.Event.Type.Field,
 			ResourceType: s.Resource.Type.Field, ResourceID: s.Resource.ID.Field,
 			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -305,31 +304,4 @@ func unknownPreset(name string) error {
 		return fmt.Errorf("no scheme is called %q, did you mean %s?", name, near)
 	}
 	return fmt.Errorf("no scheme is called %q: %s are built in", name, listed(verify.Presets()))
-}
-
-// compile makes a scheme of what the source says.
-func (s *sourceConfig) compile() (verify.Scheme, error) {
-	recipe := verify.Recipe{}
-	switch {
-	case s.Scheme.recipe != nil:
-		var err error
-		if recipe, err = verify.ParseRecipe(s.Scheme.recipe); err != nil {
-			return verify.Scheme{}, err
-		}
-	case s.Scheme.name == "":
-		return verify.Scheme{}, errors.New("scheme is missing")
-	default:
-		scheme, ok := verify.Preset(s.Scheme.name)
-		if !ok {
-			return verify.Scheme{}, unknownPreset(s.Scheme.name)
-		}
-		recipe = scheme.Recipe()
-	}
-	if len(s.Rename) > 0 {
-		var err error
-		if recipe, err = recipe.Rename(s.Rename); err != nil {
-			return verify.Scheme{}, err
-		}
-	}
-	return recipe.Compile()
 }

@@ -73,6 +73,14 @@ func (s *sourceConfig) successBody() []byte {
 	return append([]byte{}, *s.SuccessBody...)
 }
 
+// shaking is the scheme whose handshakes the settings are for.
+func shaking(schemes []verify.Scheme) verify.Scheme {
+	if len(schemes) == 2 && len(schemes[0].Recipe().Handshake) == 0 {
+		return schemes[1]
+	}
+	return schemes[0]
+}
+
 // handshake checks what the scheme's handshakes need, and that there are such.
 func (ch *checker) handshake(at string, s *sourceConfig, scheme verify.Scheme) {
 	h, here := &s.Handshake, at+".handshake"
@@ -122,6 +130,8 @@ func (ch *checker) enrolments(at string, s *sourceConfig, scheme verify.Scheme) 
 			continue
 		case !scheme.HasHandshake("enrol"):
 			ch.problem(here, "%s hands over no secret: keygen makes one, or the sender shows it", title(scheme))
+		case s.Scheme.second != nil:
+			ch.problem(here, "a secret is handed over to a source of one scheme alone")
 		case s.Handshake.Off:
 			ch.problem(here, "handshakes are off: no secret can be handed over")
 		case k.Secret.File == "":

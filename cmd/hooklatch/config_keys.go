@@ -52,31 +52,45 @@ func (l *loader) problem(path, format string, args ...any) {
 	l.problems = append(l.problems, problem{Path: path, Message: fmt.Sprintf(format, args...), token: l.c.at.near(path)})
 }
 
-// verifiers makes the verifier of each source.
-func (l *loader) verifiers(ctx context.Context) map[string]*verify.Verifier {
-	all := map[string]*verify.Verifier{}
+// verifiers makes those of each source: the first, and the second where it has two
+// schemes.
+func (l *loader) verifiers(ctx context.Context) (first, second map[string]*verify.Verifier) {
+	first, second = map[string]*verify.Verifier{}, map[string]*verify.Verifier{}
 	for _, name := range slices.Sorted(maps.Keys(l.c.Sources)) {
-		all[name] = l.verifier(ctx, name)
+		all := l.source(ctx, name)
+		if first[name] = all[0]; len(all) == 2 {
+			second[name] = all[1]
+		}
+	}
+	return first, second
+}
+
+// source makes a verifier for each scheme of a source, nil for one that cannot be.
+func (l *loader) source(ctx context.Context, name string) []*verify.Verifier {
+	s, at := l.c.Sources[name], "sources."+name
+	schemes, err := s.compile()
+	if err != nil {
+		l.problem(at+".scheme", "%v", err)
+		return []*verify.Verifier{nil}
+	}
+	var all []*verify.Verifier
+	for _, scheme := range schemes {
+		all = append(all, l.verifier(ctx, at, s, scheme))
 	}
 	return all
 }
 
-func (l *loader) verifier(ctx context.Context, name string) *verify.Verifier {
-	s, at := l.c.Sources[name], "sources."+name
-	scheme, err := s.compile()
-	if err != nil {
-		l.problem(at+".scheme", "%v", err)
-		return nil
-	}
+func (l *loader) verifier(ctx context.Context, at string, s *sourceConfig, scheme verify.Scheme) *verify.Verifier {
 	before := len(l.problems)
 	var keys []verify.Key
 	var enrolUntil time.Time
-	for i, k := range s.Keys {
+	serving, places := s.keysOf(scheme)
+	for i, k := range serving {
 		if l.enrolling(&k) {
 			enrolUntil = k.EnrolUntil
 			continue
 		}
-		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, i), s.Tenant, k, scheme); ok {
+		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, places[i]), s.Tenant, k, scheme); ok {
 			keys = append(keys, key)
 		}
 	}
@@ -221,6 +235,7 @@ func loadCertificate(cert, key string) (tls.Certificate, error) {
 // secrets is what the references of a configuration lead to.
 type secrets struct {
 	Verifiers    map[string]*verify.Verifier // by source
+	Seconds      map[string]*verify.Verifier // the same of sources with two schemes
 	DatabaseURL  string
 	Certificates []tls.Certificate
 }
@@ -229,8 +244,10 @@ type secrets struct {
 // problem that was found. Warnings are added to those of the configuration.
 func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 	l := newLoader(c)
+	first, second := l.verifiers(ctx)
 	all := &secrets{
-		Verifiers:    l.verifiers(ctx),
+		Verifiers:    first,
+		Seconds:      second,
 		DatabaseURL:  l.databaseURL(ctx),
 		Certificates: l.certificates(),
 	}
@@ -241,18 +258,18 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 	return all, nil
 }
 
-// sourceVerifier makes the verifier of one source.
-func (c *config) sourceVerifier(ctx context.Context, name string) (*verify.Verifier, error) {
+// sourceVerifiers makes the verifiers of one source, one for each of its schemes.
+func (c *config) sourceVerifiers(ctx context.Context, name string) ([]*verify.Verifier, error) {
 	if c.Sources[name] == nil {
 		known := slices.Sorted(maps.Keys(c.Sources))
 		return nil, usagef("--source "+known[0], "%s has no source %q: %s", c.file, name, configured(known))
 	}
 	l := newLoader(c)
-	v := l.verifier(ctx, name)
+	all := l.source(ctx, name)
 	if len(l.problems) > 0 {
 		return nil, l.found()
 	}
-	return v, nil
+	return all, nil
 }
 
 func newLoader(c *config) *loader {

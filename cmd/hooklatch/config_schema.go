@@ -19,7 +19,9 @@ func schemaOfConfig() (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	types[reflect.TypeFor[schemeConfig]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{presetName(), recipe}}
+	one := []*jsonschema.Schema{presetName(), recipe}
+	two := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: one}, MinItems: jsonschema.Ptr(2), MaxItems: jsonschema.Ptr(2)}
+	types[reflect.TypeFor[schemeConfig]()] = &jsonschema.Schema{AnyOf: append(one, two)}
 	schema, err := jsonschema.For[config](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
 		return nil, err

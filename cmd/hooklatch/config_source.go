@@ -33,15 +33,15 @@ func (ch *checker) source(name string, s *sourceConfig) {
 		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
 	}
 	ch.forward(at, s)
-	scheme, err := s.compile()
+	schemes, err := s.compile()
 	if err != nil {
-		ch.scheme(at, s, err)
+		ch.scheme(at, err)
 		return
 	}
-	ch.fit(at, s, scheme)
-	ch.ack(at, s, scheme.Recipe().Ack)
-	ch.handshake(at, s, scheme)
-	ch.keys(at, s.Keys, scheme)
+	ch.fit(at, s, schemes)
+	ch.ack(at, s, schemes[0].Recipe().Ack)
+	ch.handshake(at, s, shaking(schemes))
+	ch.keys(at, s, schemes)
 }
 
 func (ch *checker) route(at string, s *sourceConfig) {
@@ -58,34 +58,45 @@ func (ch *checker) route(at string, s *sourceConfig) {
 	}
 }
 
-// fit checks what the scheme demands of its source.
-func (ch *checker) fit(at string, s *sourceConfig, scheme verify.Scheme) {
-	if !scheme.HasDeliveryID() && s.Event.ID.IsZero() {
-		ch.problem(at, "%s carries no delivery id: set event.id, such as /id or header:X-Id, to take its place", title(scheme))
+// fit checks what the schemes demand of their source.
+func (ch *checker) fit(at string, s *sourceConfig, schemes []verify.Scheme) {
+	var wanted []string
+	timed := false
+	for _, scheme := range schemes {
+		ch.demands(at, s, scheme)
+		wanted = append(wanted, scheme.Recipe().Params...)
+		timed = timed || scheme.HasTimestamp()
 	}
 	u, err := url.Parse(s.PublicURL)
 	switch {
-	case s.PublicURL == "" && scheme.NeedsURL():
-		ch.problem(at, "%s signs the URL: set public_url to the one that the sender knows", title(scheme))
 	case s.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		ch.problem(at+".public_url", "public_url must be an http or https URL with a host")
 	}
-	wanted := scheme.Recipe().Params
-	for _, name := range wanted {
-		if s.Params[name] == "" {
-			ch.problem(at, "%s demands params: {%s: …}", title(scheme), name)
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(s.Params)) {
 		if !slices.Contains(wanted, name) {
-			ch.problem(at+".params."+name, "%s has no param %q", title(scheme), name)
+			ch.problem(at+".params."+name, "%s has no param %q", titles(schemes), name)
 		}
 	}
-	if ch.c.at[at+".tolerance"] != nil && !scheme.HasTimestamp() {
-		ch.warn(at+".tolerance", "%s signs no timestamp: tolerance does not apply", title(scheme))
+	if ch.c.at[at+".tolerance"] != nil && !timed {
+		ch.warn(at+".tolerance", "%s signs no timestamp: tolerance does not apply", titles(schemes))
 	}
 	if s.Resource.ID.IsZero() && (!s.Resource.Type.IsZero() || !s.Resource.Revision.IsZero() || !s.Resource.Deleted.IsZero()) {
 		ch.problem(at+".resource", "a resource needs an id")
+	}
+}
+
+// demands checks what one scheme cannot do without.
+func (ch *checker) demands(at string, s *sourceConfig, scheme verify.Scheme) {
+	if !scheme.HasDeliveryID() && s.Event.ID.IsZero() {
+		ch.problem(at, "%s carries no delivery id: set event.id, such as /id or header:X-Id, to take its place", title(scheme))
+	}
+	if s.PublicURL == "" && scheme.NeedsURL() {
+		ch.problem(at, "%s signs the URL: set public_url to the one that the sender knows", title(scheme))
+	}
+	for _, name := range scheme.Recipe().Params {
+		if s.Params[name] == "" {
+			ch.problem(at, "%s demands params: {%s: …}", title(scheme), name)
+		}
 	}
 }
 
@@ -114,7 +125,8 @@ func (ch *checker) forward(at string, s *sourceConfig) {
 
 var keyEncodings = []string{"", "utf8", "hex", "base64", "whsec", "pem", "spki-der-base64", "raw-hex", "raw-base64"}
 
-func (ch *checker) keys(at string, keys []keyConfig, scheme verify.Scheme) {
+func (ch *checker) keys(at string, s *sourceConfig, schemes []verify.Scheme) {
+	keys := s.Keys
 	if len(keys) == 0 {
 		ch.problem(at, "keys are missing: there is no way to skip verification")
 		return
@@ -138,8 +150,18 @@ func (ch *checker) keys(at string, keys []keyConfig, scheme verify.Scheme) {
 		if !k.NotBefore.IsZero() && !k.NotAfter.IsZero() && !k.NotBefore.Before(k.NotAfter) {
 			ch.problem(entry+".not_after", "key %s is never valid: not_after does not lie behind not_before", k.ID)
 		}
+		if len(schemes) == 1 && k.Scheme != "" && k.Scheme != schemes[0].Name() {
+			ch.problem(entry+".scheme", "key %s is for scheme %s, and the source has %s", k.ID, k.Scheme, title(schemes[0]))
+		}
 	}
-	ch.spans(at+".keys", keys, scheme)
+	if len(schemes) == 2 {
+		ch.pair(at, s, schemes)
+	}
+	for _, scheme := range schemes {
+		if serving, _ := s.keysOf(scheme); len(serving) > 0 {
+			ch.spans(at+".keys", serving, scheme)
+		}
+	}
 }
 
 // spans looks at the keys over time.

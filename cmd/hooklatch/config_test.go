@@ -67,7 +67,22 @@ func TestConfigurationErrors(t *testing.T) {
 		{"ordering of a later version", "forward: [app]", "forward: [app]\n    ordering: strict", "11:15 ordering strict is not in this version: none is"},
 		{"conflict rule of a later version", "forward: [app]", "forward: [app]\n    on_conflict: accept_first", "11:18 on_conflict accept_first is not in this version: reject is"},
 		{"ACME", "listen:", "tls: {mode: acme}\nlisten:", "2:13 mode acme is not in this version: files and off are"},
-		{"two schemes", "scheme: zhisou-v1", "scheme: [zhisou-v1, github]", "7:13 a list of schemes is not in this version"},
+		{"three schemes", "scheme: zhisou-v1", "scheme: [zhisou-v1, github, stripe]", "7:13 a list of schemes holds two: the one that the sender leaves and the one that it goes over to"},
+		{"one scheme in a list", "scheme: zhisou-v1", "scheme: [zhisou-v1]", "7:13 a list of schemes holds two: the one that the sender leaves and the one that it goes over to"},
+		{"one scheme twice", "scheme: zhisou-v1", "scheme: [zhisou-v1, zhisou-v1]", "7:25 scheme zhisou-v1 stands twice"},
+		{"second scheme misspelled", "scheme: zhisou-v1", "scheme: [zhisou-v1, gihtub]", `7:25 no scheme is called "gihtub", did you mean github?`},
+		{"second scheme a list", "scheme: zhisou-v1", "scheme: [zhisou-v1, [github]]", "7:25 a list where a single value belongs"},
+		{"second scheme with a fault", "scheme: zhisou-v1", "scheme: [zhisou-v1, {preset: github, algo: hmac-sha265}]", `7:48 algo: unknown value "hmac-sha265", did you mean hmac-sha256?`},
+		{"second scheme without a name", "scheme: zhisou-v1", `scheme: [zhisou-v1, {algo: token, signature: {name: X}, id: {from: "header:X-Id"}}]`, "7:13 of two schemes each needs a name, which its keys say"},
+		{"two schemes, a key of neither", "scheme: zhisou-v1", "scheme: [zhisou-v1, github]", "9:9 key k1 does not say its scheme: zhisou-v1 or github"},
+		{"two schemes, a key of another", "scheme: zhisou-v1\n    keys:\n      - {id: k1, ", "scheme: [zhisou-v1, github]\n    keys:\n      - {id: k1, scheme: stripe, ", `9:26 "stripe" is not one of zhisou-v1, github`},
+		{"two schemes, keys of one", "scheme: zhisou-v1\n    keys:\n      - {id: k1, ", "scheme: [zhisou-v1, github]\n    keys:\n      - {id: k1, scheme: github, ", "9:7 no key is for scheme zhisou-v1"},
+		{"two schemes, one without a delivery id", "scheme: zhisou-v1\n    keys:\n", "scheme: [zhisou-v1, asana]\n    event: {id: /id}\n    keys:\n      - {id: k0, scheme: zhisou-v1, secret: {file: k0}}\n      - {id: k2, scheme: asana, secret: {file: k2}}\n#",
+			"7:13 scheme zhisou-v1 carries a delivery id, scheme asana does not: one delivery would come in twice"},
+		{"two schemes, a key that is never valid", "scheme: zhisou-v1\n    keys:\n", "scheme: [zhisou-v1, github]\n    keys:\n      - {id: k0, scheme: zhisou-v1, secret: {file: k0}, not_after: 2026-01-01T00:00:00Z}\n      - {id: k2, scheme: github, secret: {file: k2}}\n#",
+			"9:7 no key is valid now or later: the last one ended 2026-01-01T00:00:00Z"},
+		{"a key of another scheme than the source's", "{id: k1, ", "{id: k1, scheme: github, ", "9:26 key k1 is for scheme github, and the source has scheme zhisou-v1"},
+		{"header that no scheme names", "scheme: zhisou-v1", "scheme: zhisou-v1\n    rename: {X-Other: X-Mine}", "8:5 rename: no header X-Other is named by scheme zhisou-v1"},
 		{"several at once", "path: /in/billing\n    scheme: zhisou-v1", "pth: /in\n    scheme: zhisou-v1\n    max_body: 3 MiB\n    tolerance: 300", `6:5 unknown field "pth", did you mean path?
 8:15 "3 MiB" is no size such as 262144, 256KiB or 25MiB
 9:16 "300" has no unit: write 300s for seconds (ms, s, m, h, d)`},
@@ -365,7 +380,7 @@ func TestTheExampleHasEveryKey(t *testing.T) {
 		given[index.ReplaceAllString(names.ReplaceAllString(path, "$1.*"), "[]")] = true
 	}
 	properties(schema, "", func(path string, _ *jsonschema.Schema) {
-		inRecipe := strings.HasPrefix(path, "sources.*.scheme.") && path != "sources.*.scheme.preset"
+		inRecipe := strings.HasPrefix(path, "sources.*.scheme[]") || strings.HasPrefix(path, "sources.*.scheme.") && path != "sources.*.scheme.preset"
 		inSecret := strings.Contains(path, ".secret.") || strings.Contains(path, ".token.") || strings.HasPrefix(path, "database.url.") // have no place
 		if !given[path] && !inRecipe && !inSecret {
 			t.Errorf("the example lacks %s", path)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -9,32 +8,6 @@ import (
 
 	"github.com/hooklatch/hooklatch/verify"
 )
-
-// schemeConfig is the scheme of a source: the name of a preset or a recipe.
-type schemeConfig struct {
-	name   string
-	recipe json.RawMessage // as JSON
-}
-
-func (s *schemeConfig) decodeNode(d *decoder, n ast.Node, path string) {
-	switch n.(type) {
-	case *ast.SequenceNode:
-		d.problem(n, path, "a list of schemes is not in this version")
-		return
-	case *ast.MappingNode, *ast.MappingValueNode:
-		s.recipe = d.readRecipe(n, path)
-		return
-	}
-	s.name, _ = d.text(n, path)
-}
-
-// MarshalJSON implements json.Marshaler.
-func (s schemeConfig) MarshalJSON() ([]byte, error) {
-	if s.recipe != nil {
-		return s.recipe, nil
-	}
-	return json.Marshal(s.name)
-}
 
 // fieldConfig is a place in a request.
 type fieldConfig struct{ verify.Field }

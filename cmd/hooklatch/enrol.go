@@ -46,13 +46,15 @@ func (s *server) enrolment(name string) func(context.Context, []byte) (verify.Ke
 // foreign says whether a key of another tenant has this secret: the configuration
 // would be refused at the next start.
 func (s *server) foreign(tenant string, key verify.Key) bool {
-	for name, v := range s.secrets.Verifiers {
-		if s.cfg.Sources[name].Tenant == tenant || v == nil {
-			continue
-		}
-		for _, other := range v.Keys.Keys() {
-			if other.Secret.Equal(key.Secret) {
-				return true
+	for _, verifiers := range []map[string]*verify.Verifier{s.secrets.Verifiers, s.secrets.Seconds} {
+		for name, v := range verifiers {
+			if s.cfg.Sources[name].Tenant == tenant || v == nil {
+				continue
+			}
+			for _, other := range v.Keys.Keys() {
+				if other.Secret.Equal(key.Secret) {
+					return true
+				}
 			}
 		}
 	}

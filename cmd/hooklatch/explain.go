@@ -155,12 +155,14 @@ func (o schemeOptions) others(ctx context.Context, s *stdio) ([]sourceKeys, erro
 		if name == o.source || c.Sources[name].Tenant != c.Sources[o.source].Tenant {
 			continue
 		}
-		v, err := c.sourceVerifier(ctx, name)
+		verifiers, err := c.sourceVerifiers(ctx, name)
 		if err != nil {
 			s.note("note: the keys of source %s cannot be read, so they are not tried", name)
 			continue
 		}
-		all = append(all, sourceKeys{name, v.Keys})
+		for _, v := range verifiers {
+			all = append(all, sourceKeys{name, v.Keys})
+		}
 	}
 	return all, nil
 }

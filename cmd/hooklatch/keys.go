@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -134,13 +135,13 @@ func (k keyConfig) active(t time.Time) bool {
 
 func newKeyLine(source string, src *sourceConfig, k keyConfig, now time.Time) *keyLine {
 	line := &keyLine{V: 1, Source: source, Tenant: src.Tenant, KeyID: k.ID, NotBefore: moment(k.NotBefore), NotAfter: moment(k.NotAfter), State: keyActive}
-	if scheme, err := src.compile(); err == nil {
-		line.Scheme = scheme.Name()
+	if schemes, err := src.compile(); err == nil {
+		line.Scheme = cmp.Or(k.Scheme, schemes[0].Name())
 	}
 	later := false
 	line.alone, line.newest = true, true
 	for _, other := range src.Keys {
-		if other.ID != k.ID && other.active(now) {
+		if other.ID != k.ID && other.Scheme == k.Scheme && other.active(now) {
 			line.alone = false
 			line.newest = line.newest && other.NotBefore.Before(k.NotBefore)
 			later = later || other.NotBefore.After(k.NotBefore)

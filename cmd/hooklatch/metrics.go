@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +20,7 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	requests, refusals, keyUses         *prometheus.CounterVec
+	verified                            *prometheus.CounterVec
 	explained, explainDropped           *prometheus.CounterVec
 	refusalsDropped, keyUsesDropped     prometheus.Counter
 	handshakes                          *prometheus.CounterVec
@@ -68,6 +68,8 @@ func newMetrics() *metrics {
 		handshakes: counter("handshakes_total", "Challenges and pings that were answered; nothing is stored for one.", "source", "kind"),
 		keyUses:    counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
 
+		verified: counter("verified_total", "Requests that a key has verified, by the scheme: a source has two while its sender changes.", "source", "scheme"),
+
 		explained:       counter("explain_results_total", "Refused requests that were looked into, by the first cause found.", "source", "cause"),
 		explainDropped:  counter("explain_dropped_total", "Requests whose MAC failed and that were not looked into.", "source"),
 		refusalsDropped: single("refusals_dropped_total", "Refusals that are missing in the database: there were too many kinds to remember."),
@@ -94,7 +96,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.handshakes, m.keyUses, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.handshakes, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -105,7 +107,7 @@ func newMetrics() *metrics {
 
 // configure makes every series that the configuration foresees, so that a rate
 // counts from the first event on, and none is missing because it is zero.
-func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, certificates []tls.Certificate) {
+func (m *metrics) configure(c *config, from *secrets) {
 	for name := range c.Sources {
 		for _, o := range outcomes {
 			m.requests.WithLabelValues(name, string(o))
@@ -113,19 +115,10 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 		m.duration.WithLabelValues(name)
 		m.bodyBytes.WithLabelValues(name)
 		m.explainDropped.WithLabelValues(name)
-		if verifiers[name] == nil {
-			continue
-		}
-		for _, kind := range verify.HandshakeKinds() {
-			if verifiers[name].Scheme.HasHandshake(kind) && !verifiers[name].Handshakes.Off {
-				m.handshakes.WithLabelValues(name, kind)
+		for _, v := range []*verify.Verifier{from.Verifiers[name], from.Seconds[name]} {
+			if v != nil {
+				m.configureScheme(name, v)
 			}
-		}
-		if verifiers[name].Scheme.HasTimestamp() {
-			m.distance.WithLabelValues(name)
-		}
-		for _, k := range verifiers[name].Keys.Keys() {
-			m.configureKey(name, k)
 		}
 	}
 	for name := range c.Destinations {
@@ -135,10 +128,26 @@ func (m *metrics) configure(c *config, verifiers map[string]*verify.Verifier, ce
 		m.leaseLost.WithLabelValues(name)
 		m.attemptDuration.WithLabelValues(name)
 	}
-	for _, cert := range certificates {
+	for _, cert := range from.Certificates {
 		for _, domain := range cert.Leaf.DNSNames {
 			m.notAfter.WithLabelValues(domain).Set(unixSeconds(cert.Leaf.NotAfter))
 		}
+	}
+}
+
+// configureScheme makes the series of one scheme of a source.
+func (m *metrics) configureScheme(source string, v *verify.Verifier) {
+	m.verified.WithLabelValues(source, v.Scheme.Name())
+	for _, kind := range verify.HandshakeKinds() {
+		if v.Scheme.HasHandshake(kind) && !v.Handshakes.Off {
+			m.handshakes.WithLabelValues(source, kind)
+		}
+	}
+	if v.Scheme.HasTimestamp() {
+		m.distance.WithLabelValues(source)
+	}
+	for _, k := range v.Keys.Keys() {
+		m.configureKey(source, k)
 	}
 }
 
@@ -181,6 +190,7 @@ func (m *metrics) request(r *proxy.Result) {
 		m.lastAccepted.WithLabelValues(r.Source).Set(unixSeconds(time.Now()))
 	}
 	m.keyUses.WithLabelValues(r.Source, r.KeyID, strconv.FormatBool(r.Retiring)).Inc()
+	m.verified.WithLabelValues(r.Source, r.Scheme).Inc()
 }
 
 // explanation counts one request that was to be looked into.

@@ -33,7 +33,7 @@ func filledMetrics(t *testing.T) *metrics {
 	}
 	scheme, _ := verify.Preset("zhisou-v1")
 	c := &config{Sources: map[string]*sourceConfig{"billing": {}}, Destinations: map[string]*destinationConfig{"app": {}}}
-	m.configure(c, map[string]*verify.Verifier{"billing": {Scheme: scheme, Keys: keys}}, nil)
+	m.configure(c, &secrets{Verifiers: map[string]*verify.Verifier{"billing": {Scheme: scheme, Keys: keys}}})
 	m.registry.MustRegister(newBacklog(slog.New(slog.DiscardHandler), func(context.Context) ([]inbox.DestinationStats, error) {
 		return []inbox.DestinationStats{{Destination: "app", Open: map[inbox.State]int{inbox.Pending: 3}, OldestNew: 2 * time.Second, Paused: true}}, nil
 	}))
@@ -74,6 +74,7 @@ var labelsOf = map[string]string{
 	"hooklatch_commit_duration_seconds":                 "",
 	"hooklatch_commit_batch_rows":                       "",
 	"hooklatch_key_uses_total":                          "key_id retiring source",
+	"hooklatch_verified_total":                          "scheme source",
 	"hooklatch_key_uses_dropped_total":                  "",
 	"hooklatch_refusals_dropped_total":                  "",
 	"hooklatch_explain_results_total":                   "cause source",

@@ -177,16 +177,3 @@ func recipeChoices(field string) []string {
 	}
 	return nil
 }
-
-// scheme points at what a scheme cannot be made of.
-func (ch *checker) scheme(at string, s *sourceConfig, err error) {
-	var wrong *verify.RecipeError
-	switch {
-	case len(s.Rename) > 0 && !errors.As(err, &wrong) && ch.c.at[at+".scheme"] != nil:
-		ch.problem(at+".rename", "%s", withoutPackage(err))
-	case s.Scheme.recipe == nil:
-		ch.problem(at+".scheme", "%s", withoutPackage(err))
-	default:
-		ch.problems = append(ch.problems, ch.c.at.recipeProblem(at+".scheme", err))
-	}
-}

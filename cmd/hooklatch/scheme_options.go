@@ -34,7 +34,7 @@ func schemeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "recipe", TakesFile: true, Usage: "`FILE` with a scheme that is not built in, YAML or JSON; - is stdin"},
 		&cli.StringSliceFlag{Name: "secret-file", TakesFile: true, Usage: "`[ID=]FILE` with a secret, repeatable; without ID it answers to every key id; - is stdin"},
 		configFlag(),
-		&cli.StringFlag{Name: "source", Usage: "`NAME` of a source of the configuration: its scheme and keys"},
+		&cli.StringFlag{Name: "source", Usage: "`NAME` of a source of the configuration: its scheme and keys; of two schemes the first, or that of --scheme"},
 		&cli.StringFlag{Name: "key-id", Usage: "use only the key of this `ID`; names a secret file that has none"},
 		&cli.StringSliceFlag{Name: "param", Usage: "`NAME=VALUE` of a parameter of the scheme, repeatable"},
 	}
@@ -120,6 +120,9 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 			ways++
 		}
 	}
+	if o.source != "" && o.scheme != "" && o.recipe == "" {
+		ways = 1 // which of the source's two
+	}
 	if ways != 1 {
 		return nil, usagef("--scheme NAME --secret-file FILE, or -c FILE --source NAME", "one of --scheme, --recipe and --source says how it is signed; %d are given", ways)
 	}
@@ -131,7 +134,11 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 		if err != nil {
 			return nil, err
 		}
-		return c.sourceVerifier(ctx, o.source)
+		all, err := c.sourceVerifiers(ctx, o.source)
+		if err != nil {
+			return nil, err
+		}
+		return o.ofSource(all)
 	}
 	scheme, err := o.compile(ctx, s)
 	if err != nil {
@@ -169,6 +176,21 @@ func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, er
 		file = "stdin"
 	}
 	return parseRecipe(file, text)
+}
+
+// ofSource picks the verifier of a source that has two schemes: the first, unless
+// the other one is named.
+func (o schemeOptions) ofSource(all []*verify.Verifier) (*verify.Verifier, error) {
+	if o.scheme == "" {
+		return all[0], nil
+	}
+	var names []string
+	for _, v := range all {
+		if names = append(names, v.Scheme.Name()); v.Scheme.Name() == o.scheme {
+			return v, nil
+		}
+	}
+	return nil, usagef("--scheme "+names[0], "source %s has no scheme %q: %s", o.source, o.scheme, listed(names))
 }
 
 // presetScheme finds a built-in scheme by its name. try is for a name that is like

@@ -41,8 +41,8 @@ func TestPrintedSchemesReadBackEqual(t *testing.T) {
 				t.Fatalf("in a configuration: %v", err)
 			}
 			inConfig, err := c.Sources["pasted"].compile()
-			if err != nil || !reflect.DeepEqual(inConfig.Recipe(), preset.Recipe()) {
-				t.Errorf("in a configuration: %v\n%+v", err, inConfig.Recipe())
+			if err != nil || len(inConfig) != 1 || !reflect.DeepEqual(inConfig[0].Recipe(), preset.Recipe()) {
+				t.Errorf("in a configuration: %v\n%+v", err, inConfig)
 			}
 		})
 	}

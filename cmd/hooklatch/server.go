@@ -108,7 +108,7 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 	s.failed = make(chan error, 3)
 	tuneCollector(s.cfg)
 	s.metrics = newMetrics()
-	s.metrics.configure(s.cfg, s.secrets.Verifiers, s.secrets.Certificates)
+	s.metrics.configure(s.cfg, s.secrets)
 	s.health = &health{log: s.log, offset: func(d time.Duration) { s.metrics.clockOffset.Set(d.Seconds()) }}
 
 	// From the first moment on: a start-up probe asks whether the process lives
@@ -301,7 +301,7 @@ func (s *server) openProxy(ctx context.Context) error {
 		return unreachable(ctx, url, err)
 	}
 	s.pools = append(s.pools, pool)
-	cfg := s.cfg.proxyConfig(s.secrets.Verifiers)
+	cfg := s.cfg.proxyConfig(s.secrets)
 	cfg.ConfigRevision = s.revision
 	cfg.OnResult = s.result
 	s.confirmer = newConfirmer(s.log)
