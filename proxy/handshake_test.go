@@ -341,6 +341,11 @@ func TestEnrolledKeyHoldsAtOnce(t *testing.T) {
 	if won.Load() != 1 || lost.Load() != 19 || kept.Load() != 1 {
 		t.Errorf("%d won, %d lost, kept %d times", won.Load(), lost.Load(), kept.Load())
 	}
+	// One that was found open, and had to wait for the first.
+	var refused *verify.Error
+	if err := g.proxy.routes.paths["/in"][0].take(t.Context(), []byte(secret)); !errors.As(err, &refused) || kept.Load() != 1 {
+		t.Errorf("a second was taken: %v", err)
+	}
 	if a := g.do("POST", "/in", h, body); a.status != 202 || len(in.deliveries()) != 1 || in.deliveries()[0].KeyID != "enrolled" {
 		t.Errorf("%d %s, stored %+v", a.status, a.body, in.deliveries())
 	}
