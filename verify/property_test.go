@@ -79,6 +79,12 @@ func drawSigned(t *rapid.T, schemes []Scheme) signedRequest {
 			}
 		}
 	}
+	switch {
+	case strings.HasPrefix(s.p.recipe.Algo, "code:twilio"), strings.HasPrefix(s.p.recipe.Algo, "code:plivo"):
+		r.Body = []byte("a=" + rapid.StringMatching(`[a-z0-9]{1,20}`).Draw(t, "form"))
+	case s.p.keyedAnswers:
+		r.Body = append([]byte("{"), r.Body...) // a word alone may be a challenge, and is never signed
+	}
 	if s.p.timestamp != nil && s.p.timestamp.stage == stageLate {
 		r.Body = fmt.Appendf(nil, `{"%s":%d,"x":"%x"}`, s.p.timestamp.from.name, now.UnixMilli(), r.Body)
 	}
