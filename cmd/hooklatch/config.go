@@ -39,6 +39,7 @@ type config struct {
 	at   positions
 
 	warnings []problem
+	notes    []problem // what the schemes leave open
 }
 
 type listenConfig struct {
@@ -214,7 +215,7 @@ func parseConfig(file string, text []byte, now time.Time) (*config, error) {
 	if len(d.problems) > 0 {
 		return nil, problemsFound(file, d.problems)
 	}
-	c.warnings = sorted(ch.warnings)
+	c.warnings, c.notes = sorted(ch.warnings), sorted(ch.notes)
 	return c, nil
 }
 

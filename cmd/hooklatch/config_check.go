@@ -23,6 +23,7 @@ type checker struct {
 	now      time.Time
 	problems []problem
 	warnings []problem
+	notes    []problem // what the schemes leave open
 }
 
 // Hard bounds of what can be configured.

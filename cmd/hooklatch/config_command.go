@@ -77,6 +77,7 @@ type checkResult struct {
 	Valid    bool      `json:"valid"`
 	Problems []problem `json:"problems"`
 	Warnings []problem `json:"warnings"`
+	Notes    []problem `json:"notes"` // what the schemes leave open
 }
 
 func configCheck(ctx context.Context, s *stdio, file string, noSecrets, asJSON bool) error {
@@ -84,13 +85,13 @@ func configCheck(ctx context.Context, s *stdio, file string, noSecrets, asJSON b
 	if err == nil && !noSecrets {
 		_, err = c.loadSecrets(ctx)
 	}
-	var warnings []problem
+	var warnings, notes []problem
 	if c != nil {
-		warnings = c.warnings
+		warnings, notes = c.warnings, c.notes
 	}
 	var found *configProblems
 	if asJSON && (err == nil || errors.As(err, &found)) {
-		result := checkResult{V: 1, File: file, Valid: err == nil, Problems: []problem{}, Warnings: append([]problem{}, warnings...)}
+		result := checkResult{V: 1, File: file, Valid: err == nil, Problems: []problem{}, Warnings: append([]problem{}, warnings...), Notes: append([]problem{}, notes...)}
 		if found != nil {
 			result.Problems = found.problems
 			err = fail(exitConfig, nil, "")
@@ -103,6 +104,9 @@ func configCheck(ctx context.Context, s *stdio, file string, noSecrets, asJSON b
 	}
 	if err != nil {
 		return err
+	}
+	for _, n := range notes {
+		s.note("%s:%d: note: %s", file, n.Line, n.Message)
 	}
 	keys := 0
 	for _, source := range c.Sources {

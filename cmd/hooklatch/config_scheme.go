@@ -62,6 +62,14 @@ func (s schemeConfig) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s.name)
 }
 
+// each lists the one scheme or the two, with their places below at.
+func (s *schemeConfig) each(at string) ([]*schemeConfig, []string) {
+	if s.second == nil {
+		return []*schemeConfig{s}, []string{at}
+	}
+	return []*schemeConfig{s, s.second}, []string{at + "[0]", at + "[1]"}
+}
+
 // read finds the recipe.
 func (s *schemeConfig) read() (verify.Recipe, error) {
 	if s.recipe != nil {
@@ -89,10 +97,7 @@ func (e *schemeError) Unwrap() error { return e.err }
 
 // compile makes the schemes of a source, one or two, with its header names.
 func (s *sourceConfig) compile() ([]verify.Scheme, error) {
-	configs, places := []*schemeConfig{&s.Scheme}, []string{".scheme"}
-	if s.Scheme.second != nil {
-		configs, places = append(configs, s.Scheme.second), []string{".scheme[0]", ".scheme[1]"}
-	}
+	configs, places := s.Scheme.each(".scheme")
 	var schemes []verify.Scheme
 	used := map[string]bool{}
 	for i, c := range configs {
@@ -208,6 +213,26 @@ func (ch *checker) pair(at string, s *sourceConfig, schemes []verify.Scheme) {
 	for _, w := range []string{weakest(one, two), weakest(two, one)} {
 		if w != "" {
 			ch.warn(at+".scheme", "%s; a source is as strong as its weaker scheme", w)
+		}
+	}
+}
+
+// weigh warns of a recipe of one's own that can be made safer, and keeps for whoever
+// reads the check or the log what each scheme leaves open. Presets are as their
+// senders sign.
+func (ch *checker) weigh(at string, s *sourceConfig, schemes []verify.Scheme) {
+	configs, places := s.Scheme.each(at + ".scheme")
+	for i, scheme := range schemes {
+		if _, preset := verify.Preset(scheme.Name()); configs[i].recipe != nil && !preset {
+			for _, w := range scheme.Warnings() {
+				ch.warn(places[i], "%s", w)
+			}
+			if s.Tolerance == 0 && scheme.Tolerance() > wideTolerance {
+				ch.warn(places[i]+".timestamp", "a window above %s lets a captured request be sent again for long", duration(wideTolerance))
+			}
+		}
+		for _, w := range scheme.Weaknesses() {
+			ch.notes = append(ch.notes, problem{Path: at + ".scheme", Message: title(scheme) + ": " + w.Text, token: ch.c.at.near(places[i])})
 		}
 	}
 }

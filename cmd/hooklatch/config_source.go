@@ -39,6 +39,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 		return
 	}
 	ch.fit(at, s, schemes)
+	ch.weigh(at, s, schemes)
 	ch.ack(at, s, schemes[0].Recipe().Ack)
 	ch.handshake(at, s, shaking(schemes))
 	ch.keys(at, s, schemes)

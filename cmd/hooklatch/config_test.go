@@ -234,6 +234,11 @@ func TestConfigurationWarnings(t *testing.T) {
 		{"plain HTTP to all", "127.0.0.1:8080", ":8080", "2:16 plain HTTP on an address that others can reach: whoever is on the way can read bodies"},
 		{"private listener to all", "{http:", `{admin: "0.0.0.0:9470", http:`, "2:17 the private listener can be reached from elsewhere, and asks nobody who they are"},
 		{"wide tolerance", "forward: [app]", "forward: [app]\n    tolerance: 1h", "11:16 a tolerance above 15m lets a captured request be sent again for long"},
+		{"a recipe whose tokens touch", "scheme: zhisou-v1", `scheme: {name: own, algo: hmac-sha256, signature: {name: X}, template: "{header:T}{body}", id: {from: "json:id"}}`, "7:13 template: {header:T} and {body} touch, so two requests can have one signed text"},
+		{"a preset whose tokens touch", "scheme: zhisou-v1", "scheme: discord\n    event: {id: /id}", ""},
+		{"a recipe of a wide window", "scheme: zhisou-v1", `scheme: {name: own, algo: hmac-sha256, signature: {name: X}, template: "{header:T}.{body}", id: {from: "json:id"}, timestamp: {from: "header:T", tolerance_s: 901}}`, "7:120 a window above 15m lets a captured request be sent again for long"},
+		{"two schemes, one weaker", "scheme: zhisou-v1\n    keys:\n", "scheme: [zhisou-v1, timestamped-sha256]\n    keys:\n      - {id: k0, scheme: zhisou-v1, secret: {file: k0}}\n      - {id: k2, scheme: timestamped-sha256, secret: {file: k2}}\n#",
+			"7:13 scheme timestamped-sha256: delivery id not signed: a captured request is valid under another id; a source is as strong as its weaker scheme"},
 		{"nobody gets it", "    forward: [app]\n", "", "4:3 no destination: deliveries are kept, and handed to nobody\n11:3 no source forwards to app"},
 		{"tenants that differ by one letter", "destinations:", "  other:\n    tenant: acmee\n    path: /in/other\n    scheme: zhisou-v1\n    keys: [{id: o, secret: {env: O}}]\n    forward: [app]\ndestinations:", "12:13 tenants acme and acmee differ by one character: are they two?"},
 	} {

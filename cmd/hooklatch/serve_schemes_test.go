@@ -39,6 +39,9 @@ func TestServeTakesBothSchemesOfASource(t *testing.T) {
 	if line := sv.entry(`"msg":"request"`, `"delivery_id":"d2"`); line["scheme"] != "timestamped-sha256" || line["key_id"] != "k2" {
 		t.Errorf("log of the second scheme: %v", line)
 	}
+	if line := sv.entry(`"msg":"scheme leaves open"`); line["source"] != "billing" || line["scheme"] != "timestamped-sha256" || line["weaknesses"] != "id_unsigned" {
+		t.Errorf("log of what is left open: %v", line)
+	}
 	// The key of one scheme does not sign for the other.
 	mixed := s.request(sv.url, "d3", "{}")
 	mixed.Header.Set("X-Webhook-Key-Id", "k2")

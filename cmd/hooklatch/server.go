@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/migrations"
 	"github.com/hooklatch/hooklatch/proxy"
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 // server is one process that receives, forwards, or both: what serve and dev have
@@ -411,5 +413,27 @@ func (s *server) logReady() {
 		a.add(slog.Int("sources", len(s.cfg.Sources)))
 	}
 	a.add(slog.Int("destinations", len(s.consumers)))
+	s.logOpen()
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, "ready", a...)
+}
+
+// logOpen says what the scheme of each source leaves open.
+func (s *server) logOpen() {
+	if !s.receives {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Sources)) {
+		for _, v := range []*verify.Verifier{s.secrets.Verifiers[name], s.secrets.Seconds[name]} {
+			if v == nil {
+				continue
+			}
+			var codes []string
+			for _, w := range v.Scheme.Weaknesses() {
+				codes = append(codes, w.Code)
+			}
+			if len(codes) > 0 {
+				s.log.Info("scheme leaves open", "source", name, "scheme", v.Scheme.Name(), "weaknesses", strings.Join(codes, " "))
+			}
+		}
+	}
 }
