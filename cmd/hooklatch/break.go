@@ -97,11 +97,15 @@ func (d *delivery) refused(x *exchange) verify.Reason {
 
 // wantsRefusal expects the answer to failures of key and signature.
 func (x *exchange) wantsRefusal(d *delivery) *exchange {
-	status := http.StatusUnauthorized
-	if ack := d.v.Scheme.Recipe().Ack; ack != nil && ack.RefusalStatus != 0 {
-		status = ack.RefusalStatus
+	return x.wants(cmp.Or(d.to.refusal, d.ack().RefusalStatus, http.StatusUnauthorized))
+}
+
+// ack is how the scheme's sender is answered.
+func (d *delivery) ack() verify.Ack {
+	if ack := d.v.Scheme.Recipe().Ack; ack != nil {
+		return *ack
 	}
-	return x.wants(status)
+	return verify.Ack{}
 }
 
 func (d *delivery) breakBody() ([]*exchange, error) {
@@ -281,11 +285,7 @@ func (d *delivery) sendOther() ([]*exchange, error) {
 	if first.id != second.id {
 		return nil, d.noPart("delivery id beside the body's own hash")
 	}
-	status := http.StatusConflict
-	if ack := d.v.Scheme.Recipe().Ack; ack != nil && ack.ConflictStatus != 0 {
-		status = ack.ConflictStatus
-	}
-	return []*exchange{first, second.wants(status)}, nil
+	return []*exchange{first, second.wants(cmp.Or(d.to.conflict, d.ack().ConflictStatus, http.StatusConflict))}, nil
 }
 
 // padded is the body with n more bytes that say nothing: blanks behind JSON, which

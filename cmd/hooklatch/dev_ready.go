@@ -19,7 +19,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	if err != nil {
 		return err
 	}
-	delivery.url = d.state.URL
+	delivery.to.url = d.state.URL
 	x, err := delivery.sign()
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (d *devRun) curl(ctx context.Context, v *verify.Verifier) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	delivery.url = d.state.URL
+	delivery.to.url = d.state.URL
 	x, err := delivery.sign()
 	if err != nil {
 		return "", err

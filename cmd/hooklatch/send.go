@@ -74,7 +74,7 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	if err != nil {
 		return err
 	}
-	d.url, d.host = to.url, to.host
+	d.to = to
 	exchanges, err := d.plan(o.fault)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (o sendOptions) receiver(ctx context.Context, s *stdio) (*verify.Verifier, 
 		}
 	}
 	v, err := o.scheme.verifier(ctx, s)
-	if err != nil || o.url != "" {
+	if err != nil || o.scheme.source == "" {
 		return v, target{url: o.url}, err
 	}
 	c, err := readConfig(o.scheme.config)
@@ -138,14 +138,16 @@ func (o sendOptions) receiver(ctx context.Context, s *stdio) (*verify.Verifier, 
 		return nil, target{}, err
 	}
 	to, err := c.sourceTarget(o.scheme.source)
+	if o.url != "" {
+		to.url, to.host, err = o.url, "", nil
+	}
 	return v, to, err
 }
 
 // delivery is what is sent, before it is spoiled.
 type delivery struct {
 	v      *verify.Verifier
-	url    string
-	host   string // empty: that of the URL
+	to     target
 	id     string
 	at     time.Time   // of signing; the sample holds it too
 	key    verify.Key  // zero: the newest active one
@@ -196,9 +198,9 @@ func (d *delivery) sample() {
 
 // target is the URL with the query that the scheme demands.
 func (d *delivery) target() string {
-	u, err := url.Parse(d.url)
+	u, err := url.Parse(d.to.url)
 	if err != nil || len(d.query) == 0 {
-		return d.url
+		return d.to.url
 	}
 	given := u.Query()
 	for name, values := range d.query {
@@ -232,7 +234,7 @@ func (d *delivery) sign() (*exchange, error) {
 	head := r
 	head.Body = nil
 	return &exchange{
-		url: r.URL, host: d.host, header: r.Header, body: r.Body,
+		url: r.URL, host: d.to.host, header: r.Header, body: r.Body,
 		id: wireID(d.v.Scheme, r), inHead: wireID(d.v.Scheme, head), expect: is2xx, wanted: "2xx",
 	}, nil
 }

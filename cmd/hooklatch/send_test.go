@@ -194,3 +194,22 @@ func TestSendReachesASourceThatDemandsItsHost(t *testing.T) {
 		t.Errorf("exit code %d, %q was asked for\n%s", code, host, messages.String())
 	}
 }
+
+// A source may answer with other statuses than its scheme.
+func TestSendExpectsTheStatusesOfTheSource(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer server.Close()
+	s := newSite(t)
+	file := s.config("http://127.0.0.1:1", `listen: {http: "`+server.Listener.Addr().String()+`", admin: "127.0.0.1:0"}`)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("hooklatch.yaml", strings.Replace(string(text), "    path:", "    refusal_status: 403\n    path:", 1))
+	for _, args := range [][]string{{}, {"--url", server.URL + "/in/billing"}} {
+		code, out, messages := hooklatch(t, append([]string{"send", "-c", file, "--source", "billing", "--break", "sig"}, args...)...)
+		if code != exitOK {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, out, messages)
+		}
+	}
+}

@@ -14,12 +14,20 @@ import (
 type target struct {
 	url  string
 	host string // of the Host header, where it is not that of the URL
+
+	refusal, conflict int // statuses that the source sets; 0: those of the scheme
 }
 
 // sourceTarget is the address of a source on this machine, as its configuration
 // has it.
 func (c *config) sourceTarget(name string) (target, error) {
 	s := c.Sources[name]
+	to, err := c.sourceURL(name, s)
+	to.refusal, to.conflict = s.RefusalStatus, s.ConflictStatus
+	return to, err
+}
+
+func (c *config) sourceURL(name string, s *sourceConfig) (target, error) {
 	unknown := func(why, host string) (target, error) {
 		return target{}, usagef("--url "+host+s.Path, "send: the URL of source %s does not follow from %s: %s", name, c.file, why)
 	}
