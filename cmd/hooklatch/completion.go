@@ -107,6 +107,8 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 		return verify.Presets(), true
 	case "format":
 		return keyFormats(), true
+	case "output":
+		return signOutputs(), true
 	case "break":
 		return breakNames(), true
 	case "state":

@@ -46,6 +46,8 @@ func signCommand(s *stdio) *cli.Command {
 	}
 }
 
+func signOutputs() []string { return []string{"headers", "request", "curl"} }
+
 type signOptions struct {
 	scheme        schemeOptions
 	request       requestOptions
@@ -69,8 +71,8 @@ type signature struct {
 }
 
 func sign(ctx context.Context, s *stdio, o signOptions) error {
-	if !slices.Contains([]string{"headers", "request", "curl"}, o.output) {
-		return usagef("--output curl", "unknown output %q: headers, request and curl are known", o.output)
+	if !slices.Contains(signOutputs(), o.output) {
+		return usagef("--output curl", "unknown output %q: %s are known", o.output, listed(signOutputs()))
 	}
 	at, err := parseUnix("--timestamp", o.timestamp)
 	if err != nil {
