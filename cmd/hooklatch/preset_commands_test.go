@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func presetFlags(scheme verify.Scheme, key string) []string {
 // The commands belong together: the key that keygen makes for a scheme signs with
 // sign, and what is signed verifies with verify, for every scheme that is built in.
 func TestTheKeyOfEveryPresetSignsAndVerifies(t *testing.T) {
-	signed := 0
+	var signed atomic.Int64
 	for _, name := range verify.Presets() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +71,7 @@ func TestTheKeyOfEveryPresetSignsAndVerifies(t *testing.T) {
 			if code != exitOK {
 				t.Fatalf("sign: exit code %d\n%s", code, messages)
 			}
-			signed++
+			signed.Add(1)
 			judge := func(what, request string) {
 				t.Helper()
 				if err := os.WriteFile(file("request"), []byte(request), 0o600); err != nil {
@@ -92,8 +93,8 @@ func TestTheKeyOfEveryPresetSignsAndVerifies(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if signed < 97 {
-			t.Errorf("only %d schemes sign", signed)
+		if n := signed.Load(); n < 97 {
+			t.Errorf("only %d schemes sign", n)
 		}
 	})
 }
