@@ -107,7 +107,6 @@ func breakable(kind string, scheme verify.Scheme) bool {
 func TestEveryFaultOfEveryPreset(t *testing.T) {
 	for _, name := range verify.Presets() {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			key := filepath.Join(t.TempDir(), "key")
 			if code, _, messages := hooklatch(t, "keygen", "--scheme", name, "-o", key); code != exitOK {
 				t.Fatal(messages)

@@ -27,9 +27,9 @@ func TestServeTakesBothSchemesOfASource(t *testing.T) {
 
 	send := func(want string, args ...string) {
 		t.Helper()
-		code, out, messages := hooklatch(t, append([]string{"send", "--url", sv.url, "-c", file, "--source", "billing"}, args...)...)
-		if code != exitOK || !strings.Contains(out, want) {
-			t.Errorf("send %v: exit code %d\n%s%s", args, code, out, messages)
+		p := start(t, nil, append([]string{"send", "--url", sv.url, "-c", file, "--source", "billing"}, args...)...)
+		if code := p.wait(); code != exitOK || !strings.Contains(p.output(), want) {
+			t.Errorf("send %v: exit code %d\n%s", args, code, p.output())
 		}
 	}
 	send("202 accepted")
@@ -60,12 +60,12 @@ func TestServeTakesBothSchemesOfASource(t *testing.T) {
 	}
 	sv.end()
 
-	code, out, messages := hooklatch(t, "sign", "-c", file, "--source", "billing", "--scheme", "timestamped-sha256", "--body", file)
-	if code != exitOK || !strings.Contains(out, "X-Webhook-Signature: sha256=") {
-		t.Errorf("sign: exit code %d\n%s%s", code, out, messages)
+	p := start(t, nil, "sign", "-c", file, "--source", "billing", "--scheme", "timestamped-sha256", "--body", file)
+	if code := p.wait(); code != exitOK || !strings.Contains(p.output(), "X-Webhook-Signature: sha256=") {
+		t.Errorf("sign: exit code %d\n%s", code, p.output())
 	}
-	code, _, messages = hooklatch(t, "sign", "-c", file, "--source", "billing", "--scheme", "github", "--body", file)
-	if code != exitUsage || !strings.Contains(messages, `source billing has no scheme "github": zhisou-v1, timestamped-sha256`) {
-		t.Errorf("sign with a scheme of neither: exit code %d\n%s", code, messages)
+	p = start(t, nil, "sign", "-c", file, "--source", "billing", "--scheme", "github", "--body", file)
+	if code := p.wait(); code != exitUsage || !strings.Contains(p.output(), `source billing has no scheme "github": zhisou-v1, timestamped-sha256`) {
+		t.Errorf("sign with a scheme of neither: exit code %d\n%s", code, p.output())
 	}
 }
