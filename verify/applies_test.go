@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 )
@@ -65,4 +66,21 @@ func TestAppliesAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { v.Applies(r) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// A sender goes over from one scheme to another: each request says by its headers
+// which one it is of.
+func ExampleVerifier_Applies() {
+	older, _ := Preset("zhisou-v1")
+	newer, _ := Preset("standard-webhooks")
+	r := Request{Method: "POST", Header: http.Header{
+		"Webhook-Id": {"msg_1"}, "Webhook-Timestamp": {"1700000000"}, "Webhook-Signature": {"v1,AAAA"},
+	}}
+	for _, s := range []Scheme{older, newer} {
+		v := Verifier{Scheme: s}
+		fmt.Println(s.Name(), v.Applies(r))
+	}
+	// Output:
+	// zhisou-v1 false
+	// standard-webhooks true
 }

@@ -118,7 +118,8 @@
 //
 // A valid signature says who sent the bytes, not that they are new: a replay inside
 // the window verifies again, and a scheme without a timestamp verifies forever.
-// [Scheme.IDSigned] and [Scheme.BodySigned] say what the signature covers; where the
+// [Scheme.Weaknesses] names what a scheme leaves open, [Scheme.Covers] what it signs;
+// [Scheme.IDSigned] and [Scheme.BodySigned] say the same in short; where the
 // delivery id is not signed, a captured request verifies under another id. The
 // caller keeps delivery ids and refuses repetitions.
 //

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -71,4 +72,16 @@ func TestPresetsShowTheirWeaknesses(t *testing.T) {
 			t.Errorf("%s: %v, want %s among them", name, s.Weaknesses(), want)
 		}
 	}
+}
+
+func ExampleScheme_Weaknesses() {
+	s, _ := Preset("github")
+	fmt.Println("covers", s.Covers(), "at", s.SignatureAt(), "window", s.Tolerance())
+	for _, w := range s.Weaknesses() {
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// covers [body] at [header:X-Hub-Signature-256] window 0s
+	// id_unsigned
+	// no_timestamp
 }
