@@ -164,7 +164,7 @@ func TestOnlyFailuresOfAMACAreExplained(t *testing.T) {
 		if n := len(g.list()); (n == 1) != c.explaining {
 			t.Errorf("%s: told of %d explanations", c.name, n)
 		}
-		if got := g.budget.bytes; got != defaultBodyBytes {
+		if got := g.budget.free(); got != defaultBodyBytes {
 			t.Errorf("%s: %d bytes are still charged", c.name, defaultBodyBytes-got)
 		}
 	}
@@ -179,8 +179,8 @@ func TestNothingIsKeptWhereNobodyListens(t *testing.T) {
 	}
 	g := &explaining{Proxy: p}
 	g.post(wrong("dlv_1"))
-	if r := results[0]; r.Explaining || r.Unexplained || p.budget.bytes != defaultBodyBytes {
-		t.Errorf("%+v, %d bytes free", r, p.budget.bytes)
+	if r := results[0]; r.Explaining || r.Unexplained || p.budget.free() != defaultBodyBytes {
+		t.Errorf("%+v, %d bytes free", r, p.budget.free())
 	}
 }
 
@@ -243,7 +243,7 @@ func TestWhatWaitsTooLongIsDropped(t *testing.T) {
 		if n := len(g.list()); n != 3 || busy.Load() != 1 {
 			t.Errorf("%d dropped at once, %d in work", n, busy.Load())
 		}
-		if kept := int64(defaultBodyBytes) - g.budget.bytes; kept != (explainWaiting+1)*int64(len(body1)) {
+		if kept := int64(defaultBodyBytes) - g.budget.free(); kept != (explainWaiting+1)*int64(len(body1)) {
 			t.Errorf("%d bytes are charged for 9 bodies of %d", kept, len(body1))
 		}
 		<-time.After(5 * time.Second)
@@ -256,8 +256,8 @@ func TestWhatWaitsTooLongIsDropped(t *testing.T) {
 			}
 		}
 		// The second began after 600 ms; the others would have waited for 1.2 s.
-		if done != 2 || dropped != 10 || g.budget.bytes != defaultBodyBytes {
-			t.Errorf("%d explained, %d dropped, %d bytes free", done, dropped, g.budget.bytes)
+		if done != 2 || dropped != 10 || g.budget.free() != defaultBodyBytes {
+			t.Errorf("%d explained, %d dropped, %d bytes free", done, dropped, g.budget.free())
 		}
 		g.stop()
 	})
@@ -283,8 +283,8 @@ func TestRequestsThatWaitAtTheStopAreDroppedAndTold(t *testing.T) {
 		<-time.After(2 * time.Second)
 		g.post(wrong("dlv_3")) // nobody takes it any more
 		all := g.list()
-		if len(all) != 3 || all[0].Dropped || !all[1].Dropped || !all[2].Dropped || g.budget.bytes != defaultBodyBytes {
-			t.Errorf("%d bytes free, told of %+v", g.budget.bytes, all)
+		if len(all) != 3 || all[0].Dropped || !all[1].Dropped || !all[2].Dropped || g.budget.free() != defaultBodyBytes {
+			t.Errorf("%d bytes free, told of %+v", g.budget.free(), all)
 		}
 	})
 }
@@ -344,8 +344,8 @@ func TestPanicOfAnExplanationEndsNothing(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	waitFor(t, "the explanation", func() bool { return len(g.list()) == 1 })
-	if e := g.list()[0]; e.Fault == nil || len(e.Causes) > 0 || g.budget.bytes != defaultBodyBytes {
-		t.Errorf("%+v, %d bytes free", e, g.budget.bytes)
+	if e := g.list()[0]; e.Fault == nil || len(e.Causes) > 0 || g.budget.free() != defaultBodyBytes {
+		t.Errorf("%+v, %d bytes free", e, g.budget.free())
 	}
 	if status := g.post(signed("dlv_2", body1)); status != 202 {
 		t.Errorf("status %d", status)
@@ -358,4 +358,11 @@ func TestRunRunsOnce(t *testing.T) {
 	if err := g.Run(t.Context()); err == nil {
 		t.Error("two workers")
 	}
+}
+
+// free is how many bytes are to be had.
+func (b *budget) free() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes
 }
