@@ -28,7 +28,8 @@ type loader struct {
 	warnings []problem
 	try      string   // what helps, where that is known
 	exports  []string // and the variables to set
-	// users remembers who has a secret, by its hash: tenant and key.
+	// users remembers who has a secret, by its hash: tenant and key. Public keys are
+	// none: all tenants have the same of one sender.
 	users map[[32]byte][2]string
 }
 
@@ -137,12 +138,13 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 		l.problem(at+".secret", "%s (%s)", withoutPackage(err), k.Secret)
 		return verify.Key{}, false
 	}
-	hash := sha256.Sum256(text)
-	if user, ok := l.users[hash]; ok && user[0] != tenant {
-		l.problem(at+".secret", "key %s has the secret of %s, a key of tenant %s: either could sign for the other", k.ID, user[1], user[0])
-		return verify.Key{}, false
+	if hash := sha256.Sum256(text); !slices.Contains(publicEncodings, secretSpec(scheme, k.Encoding).Encoding) {
+		if user, ok := l.users[hash]; ok && user[0] != tenant {
+			l.problem(at+".secret", "key %s has the secret of %s, a key of tenant %s: either could sign for the other", k.ID, user[1], user[0])
+			return verify.Key{}, false
+		}
+		l.users[hash] = [2]string{tenant, k.ID}
 	}
-	l.users[hash] = [2]string{tenant, k.ID}
 	if strong := secretSpec(scheme, k.Encoding); strong.MinLen < strongSecret {
 		strong.MinLen = strongSecret
 		if _, err := verify.NewKey(k.ID, text, strong); err != nil {

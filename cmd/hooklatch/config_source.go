@@ -124,7 +124,10 @@ func (ch *checker) forward(at string, s *sourceConfig) {
 	}
 }
 
-var keyEncodings = []string{"", "utf8", "hex", "base64", "whsec", "pem", "spki-der-base64", "raw-hex", "raw-base64"}
+var (
+	publicEncodings = []string{"pem", "spki-der-base64", "raw-hex", "raw-base64"}
+	keyEncodings    = append([]string{"", "utf8", "hex", "base64", "whsec"}, publicEncodings...)
+)
 
 func (ch *checker) keys(at string, s *sourceConfig, schemes []verify.Scheme) {
 	keys := s.Keys

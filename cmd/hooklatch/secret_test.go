@@ -101,9 +101,13 @@ func TestMaskedConfigurationHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// One secret in two tenants lets either sign for the other.
+// One secret in two tenants lets either sign for the other. A public key does not: all
+// customers of one sender have the same.
 func TestOneSecretInTwoTenants(t *testing.T) {
 	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "public"), []byte(ed25519PEM), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{"a", "b"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -113,12 +117,17 @@ func TestOneSecretInTwoTenants(t *testing.T) {
 		return "  " + name + ":\n    tenant: " + tenant + "\n    path: /in/" + name + "\n    scheme: zhisou-v1\n" +
 			"    keys: [{id: k, secret: {file: " + file + "}}]\n"
 	}
+	public := func(name, tenant string) string {
+		return strings.NewReplacer("zhisou-v1", "discord", "{file: public}", "{file: public}, encoding: pem").Replace(source(name, tenant, "public")) +
+			"    event: {id: /id}\n"
+	}
 	const head = "version: 1\nlisten: {http: \"127.0.0.1:0\"}\ndatabase: {url: {env: HOOKLATCH_TEST_DB}}\nsources:\n"
 	t.Setenv("HOOKLATCH_TEST_DB", "postgres://localhost/db")
 	for name, test := range map[string]struct{ text, want string }{
 		"same tenant": {source("one", "acme", "a") + source("two", "acme", "b"), ""},
 		"two tenants": {source("one", "acme", "a") + source("two", "globex", "b"),
 			"14:20 key k has the secret of k, a key of tenant acme: either could sign for the other"},
+		"public key, two tenants": {public("one", "acme") + public("two", "globex"), ""},
 	} {
 		c, err := parseConfig(filepath.Join(dir, "hooklatch.yaml"), []byte(head+test.text), configNow)
 		if err != nil {
