@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -84,14 +83,6 @@ func (s *caseSite) write(name string, text []byte) string {
 	return file
 }
 
-// hooklatch runs a command in this process.
-func (s *caseSite) hooklatch(args ...string) (code int, stdout, stderr string) {
-	s.t.Helper()
-	var out, messages bytes.Buffer
-	code = run(context.Background(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, args)
-	return code, out.String(), messages.String()
-}
-
 // request writes the fixture's request and names its files.
 func (s *caseSite) request(f caseFixture) []string {
 	s.t.Helper()
@@ -108,7 +99,7 @@ func (s *caseSite) request(f caseFixture) []string {
 func (s *caseSite) verify(f caseFixture, secretFile string, more ...string) (status int, v verdict) {
 	s.t.Helper()
 	args := append([]string{"verify", "--json", "--secret-file", secretFile}, more...)
-	code, out, messages := s.hooklatch(append(args, s.request(f)...)...)
+	code, out, messages := hooklatch(s.t, append(args, s.request(f)...)...)
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		s.t.Fatalf("%s: exit code %d: %s", f.Name, code, messages)
 	}
@@ -125,7 +116,7 @@ func (s *caseSite) verify(f caseFixture, secretFile string, more ...string) (sta
 func (s *caseSite) explain(f caseFixture, secretFile, scheme string) verify.Cause {
 	s.t.Helper()
 	args := []string{"explain", "--json", "--secret-file", "k1=" + secretFile, "--scheme", scheme}
-	code, out, messages := s.hooklatch(append(args, s.request(f)...)...)
+	code, out, messages := hooklatch(s.t, append(args, s.request(f)...)...)
 	var e explanation
 	if err := json.Unmarshal([]byte(out), &e); err != nil || code != 1 || len(e.Causes) == 0 {
 		s.t.Fatalf("%s: exit code %d: %s%s", f.Name, code, out, messages)
@@ -218,13 +209,13 @@ func TestCaseB5_OnTheCommandLineAndInTheConfiguration(t *testing.T) {
 	}
 	config := s.config("standard-webhooks", "[{id: k1, secret: {file: w}, encoding: utf8}]", "")
 	args := append([]string{"verify", "-c", config, "--source", "src1"}, s.request(all["B5-standard-utf8"])...)
-	if code, _, messages := s.hooklatch(args...); code != 0 {
+	if code, _, messages := hooklatch(s.t, args...); code != 0 {
 		t.Errorf("encoding: utf8 of a key: %d %s", code, messages)
 	}
 	for _, bad := range []string{"v1," + text, "whsec" + "_", "whsec" + "_AAEC!"} {
 		s.write("w", []byte(bad))
 		s.refused(s.config("standard-webhooks", "[{id: k1, secret: {file: w}}]", ""), bad, `key "k1"`, "file w")
-		code, out, messages := s.hooklatch(append([]string{"verify", "--scheme", "standard-webhooks", "--secret-file", "k1=" + secret},
+		code, out, messages := hooklatch(s.t, append([]string{"verify", "--scheme", "standard-webhooks", "--secret-file", "k1=" + secret},
 			s.request(all["B5-standard-decoded"])...)...)
 		if code != exitConfig || strings.Contains(out+messages, bad) {
 			t.Errorf("verify: exit code %d: %s", code, messages)
@@ -257,7 +248,7 @@ destinations:
 func (s *caseSite) refused(config, secret string, says ...string) {
 	s.t.Helper()
 	for _, args := range [][]string{{"config", "check", "-c", config}, {"serve", "-c", config}} {
-		code, out, messages := s.hooklatch(args...)
+		code, out, messages := hooklatch(s.t, args...)
 		if code != exitConfig || !containsAll(messages, says) {
 			s.t.Errorf("%v: exit code %d, want %d and %q: %s%s", args[:1], code, exitConfig, says, out, messages)
 		}
@@ -291,7 +282,7 @@ func TestCaseB8_NewlineInAKeyFile(t *testing.T) {
 			t.Errorf("file that ends in %q: %d (%s)", end, got, v.Reason)
 		}
 		config := s.config("zhisou-v1", "[{id: k1, secret: {file: k}}]", "")
-		if code, _, messages := s.hooklatch(append([]string{"verify", "-c", config, "--source", "src1"}, s.request(f)...)...); code != 0 {
+		if code, _, messages := hooklatch(s.t, append([]string{"verify", "-c", config, "--source", "src1"}, s.request(f)...)...); code != 0 {
 			t.Errorf("file that ends in %q, configured: %d %s", end, code, messages)
 		}
 	}
@@ -329,7 +320,7 @@ func TestCaseB9_SpansOfTheConfiguration(t *testing.T) {
 		"B9-k1-last-second": "ok", "B9-k1-at-end": "key_expired", "B9-k1-late": "key_expired", "B9-k2-retry": "ok",
 		"B9-k2-early": "key_not_yet_valid", "B9-swapped": "signature_mismatch", "B9-unknown": "key_unknown", "B9-no-key-id": "header_missing",
 	} {
-		_, out, messages := s.hooklatch(append([]string{"verify", "--json", "-c", config, "--source", "src1"}, s.request(all[name])...)...)
+		_, out, messages := hooklatch(s.t, append([]string{"verify", "--json", "-c", config, "--source", "src1"}, s.request(all[name])...)...)
 		var v verdict
 		if err := json.Unmarshal([]byte(out), &v); err != nil || v.Reason != want {
 			t.Errorf("%s: %s, want %s: %s", name, v.Reason, want, messages)
@@ -347,7 +338,7 @@ func TestCaseC4_ToleranceOfZeroIsNoTolerance(t *testing.T) {
 	config := s.config("zhisou-v1", keys, "")
 	all := caseFixtures(t)
 	for name, want := range map[string]int{"C1-minus-300": 0, "C1-minus-301": 1, "C1-plus-300": 0, "C1-plus-301": 1} {
-		if code, _, messages := s.hooklatch(append([]string{"verify", "-c", config, "--source", "src1"}, s.request(all[name])...)...); code != want {
+		if code, _, messages := hooklatch(s.t, append([]string{"verify", "-c", config, "--source", "src1"}, s.request(all[name])...)...); code != want {
 			t.Errorf("%s without a tolerance: exit code %d, want %d: %s", name, code, want, messages)
 		}
 	}

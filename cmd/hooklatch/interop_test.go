@@ -2,8 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -144,15 +142,14 @@ func (c *npmCase) theirs(offset int64, body []byte) http.Header {
 	return h
 }
 
-// run runs a command in this process.
+// run runs a command that gives an answer, be it no.
 func (c *npmCase) run(args ...string) (code int, out string) {
 	c.t.Helper()
-	var stdout, stderr bytes.Buffer
-	code = run(context.Background(), &stdio{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
+	code, out, messages := hooklatch(c.t, args...)
 	if code > 1 {
-		c.t.Fatalf("%v: exit code %d: %s", args, code, stderr.String())
+		c.t.Fatalf("%v: exit code %d: %s", args, code, messages)
 	}
-	return code, stdout.String()
+	return code, out
 }
 
 // ours are the headers that the command sign makes.

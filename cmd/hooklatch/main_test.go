@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -54,6 +55,16 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(e.WorkDir+"/run", 0o700)
 		},
 	})
+}
+
+// hooklatch runs a command in this process, without a person at its terminal. Tests
+// that run beside others start a process instead: the parser of flags keeps some for
+// the whole process.
+func hooklatch(t *testing.T, args ...string) (code int, out, messages string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), &stdio{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
+	return code, stdout.String(), stderr.String()
 }
 
 // chop FILE cuts the newline that txtar puts at the end of each file.

@@ -13,16 +13,6 @@ import (
 	"github.com/hooklatch/hooklatch/verify"
 )
 
-// hooklatch runs a command in this process, without a person at its terminal. Tests
-// that run beside others start a process instead: the parser of flags keeps some for
-// the whole process.
-func hooklatch(t *testing.T, args ...string) (code int, out, messages string) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	code = run(t.Context(), &stdio{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
-	return code, stdout.String(), stderr.String()
-}
-
 // presetFlags name a scheme and the key that keygen made for it.
 func presetFlags(scheme verify.Scheme, key string) []string {
 	flags := []string{"--scheme", scheme.Name(), "--secret-file", "k1=" + key}

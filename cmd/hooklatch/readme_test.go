@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,9 +23,8 @@ func TestReadmeConfigurationsPassTheCheck(t *testing.T) {
 		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		var out, errs bytes.Buffer
-		if code := run(t.Context(), &stdio{in: os.Stdin, out: &out, err: &errs}, []string{"config", "check", "--no-secrets", "-c", file}); code != 0 {
-			t.Errorf("exit %d\n%s%s", code, out.String(), errs.String())
+		if code, out, messages := hooklatch(t, "config", "check", "--no-secrets", "-c", file); code != 0 {
+			t.Errorf("exit %d\n%s%s", code, out, messages)
 		}
 	}
 }
@@ -62,12 +60,12 @@ func TestReadmeSignatureCommandsWork(t *testing.T) {
 	}
 	for line := range strings.Lines(block) {
 		command, file, redirected := strings.Cut(strings.TrimSpace(line), " > ")
-		var out, errs bytes.Buffer
-		if code := run(t.Context(), &stdio{in: os.Stdin, out: &out, err: &errs}, strings.Fields(command)[1:]); code != 0 {
-			t.Errorf("%s: exit %d\n%s%s", command, code, out.String(), errs.String())
+		code, out, messages := hooklatch(t, strings.Fields(command)[1:]...)
+		if code != 0 {
+			t.Errorf("%s: exit %d\n%s%s", command, code, out, messages)
 		}
 		if redirected {
-			if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

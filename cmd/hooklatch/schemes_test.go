@@ -16,11 +16,11 @@ import (
 // shown runs schemes NAME.
 func shown(t *testing.T, args ...string) string {
 	t.Helper()
-	var out, messages bytes.Buffer
-	if code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, append([]string{"schemes"}, args...)); code != exitOK {
-		t.Fatalf("schemes %v: exit code %d\n%s", args, code, messages.String())
+	code, out, messages := hooklatch(t, append([]string{"schemes"}, args...)...)
+	if code != exitOK {
+		t.Fatalf("schemes %v: exit code %d\n%s", args, code, messages)
 	}
-	return out.String()
+	return out
 }
 
 // What is printed is a recipe, in a file and in a configuration.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -100,13 +99,12 @@ func TestSendCausesEachAnswer(t *testing.T) {
 				if fault != "" {
 					args = append(args, "--break", fault)
 				}
-				var out, messages bytes.Buffer
-				code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, args)
-				got := fmt.Sprintf("%d ", code) + strings.Join(answersOf(t, out.String()), " ")
+				code, out, messages := hooklatch(t, args...)
+				got := fmt.Sprintf("%d ", code) + strings.Join(answersOf(t, out), " ")
 				if got != want {
-					t.Errorf("got %q, want %q\n%s%s", got, want, out.String(), messages.String())
+					t.Errorf("got %q, want %q\n%s%s", got, want, out, messages)
 				}
-				if strings.Contains(out.String()+messages.String(), testSecret) {
+				if strings.Contains(out+messages, testSecret) {
 					t.Error("the secret was printed")
 				}
 			})
@@ -142,11 +140,9 @@ func TestSendSaysThatAnAnswerWasNotExpected(t *testing.T) {
 	if err := os.WriteFile(secret, []byte(testSecret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, messages bytes.Buffer
-	code := run(t.Context(), &stdio{out: &out, err: &messages},
-		[]string{"send", "--url", server.URL, "--scheme", "zhisou-v1", "--secret-file", "k1=" + secret, "--id", "dlv_1"})
-	if code != exitNo || !strings.HasPrefix(out.String(), "307 Temporary Redirect") || !strings.Contains(out.String(), "expected 2xx") {
-		t.Errorf("exit code %d, %q, %q", code, out.String(), messages.String())
+	code, out, messages := hooklatch(t, "send", "--url", server.URL, "--scheme", "zhisou-v1", "--secret-file", "k1="+secret, "--id", "dlv_1")
+	if code != exitNo || !strings.HasPrefix(out, "307 Temporary Redirect") || !strings.Contains(out, "expected 2xx") {
+		t.Errorf("exit code %d, %q, %q", code, out, messages)
 	}
 }
 
@@ -168,11 +164,9 @@ func TestSendSaysWhyNobodyAnswered(t *testing.T) {
 		"https" + strings.TrimPrefix(plain.URL, "http") + "/in": "Try: --url " + plain.URL + "/in ",
 		"http://127.0.0.1:1/in":                                 "Try: check that the server is up and listens on port 1 of 127.0.0.1:",
 	} {
-		var out, messages bytes.Buffer
-		code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages},
-			[]string{"send", "--url", url, "--scheme", "github", "--secret-file", secret})
-		if code != exitUnreachable || !strings.Contains(messages.String(), want) || strings.Contains(messages.String(), " dev") {
-			t.Errorf("%s: exit code %d, want %q\n%s", url, code, want, messages.String())
+		code, _, messages := hooklatch(t, "send", "--url", url, "--scheme", "github", "--secret-file", secret)
+		if code != exitUnreachable || !strings.Contains(messages, want) || strings.Contains(messages, " dev") {
+			t.Errorf("%s: exit code %d, want %q\n%s", url, code, want, messages)
 		}
 	}
 }
@@ -188,10 +182,9 @@ func TestSendReachesASourceThatDemandsItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write("hooklatch.yaml", strings.Replace(string(text), "    path:", "    host: hooks.example.com\n    path:", 1))
-	var out, messages bytes.Buffer
-	code := run(t.Context(), &stdio{in: strings.NewReader(""), out: &out, err: &messages}, []string{"send", "-c", file, "--source", "billing"})
+	code, _, messages := hooklatch(t, "send", "-c", file, "--source", "billing")
 	if code != 0 || host != "hooks.example.com/in/billing" {
-		t.Errorf("exit code %d, %q was asked for\n%s", code, host, messages.String())
+		t.Errorf("exit code %d, %q was asked for\n%s", code, host, messages)
 	}
 }
 
