@@ -137,3 +137,41 @@ func presetOf(t testing.TB, name string) verify.Scheme {
 	}
 	return scheme
 }
+
+// What is sent is what was signed: Twilio signs a form by its fields, and anything
+// else by its hash.
+func TestSignPicksTheContentTypeThatIsSent(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"key": strings.Repeat("k", 32), "event.json": `{"id":"evt_1"}`, "form.txt": "From=%2B1555&Body=hi"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := []string{"--scheme", "twilio", "--secret-file", "key"}
+	for body, kind := range map[string]string{"event.json": "application/json", "form.txt": "application/x-www-form-urlencoded"} {
+		_, request, messages := hooklatch(t, append(flags, "sign", "--body", body, "--url", "https://hooks.example.com/in", "--output", "request")...)
+		if err := os.WriteFile("captured.http", []byte(request), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, _ := hooklatch(t, append(flags, "verify", "--request", "captured.http")...)
+		if code != exitOK || !strings.Contains(request, "Content-Type: "+kind+"\n") {
+			t.Errorf("%s: exit code %d\n%s%s%s", body, code, request, messages, out)
+		}
+	}
+}
+
+// A scheme whose id is the hash of the body would count the first of two samples
+// only, and a refusal would be known by the hash of nothing.
+func TestSamplesDifferAndHeadsHaveNoBodyHash(t *testing.T) {
+	for _, name := range verify.Presets() {
+		scheme := presetOf(t, name)
+		at := time.Unix(1760000000, 0)
+		if bytes.Equal(sampleOf(scheme, "dlv_1", at).body, sampleOf(scheme, "dlv_2", at).body) {
+			t.Errorf("%s: two events have one body", name)
+		}
+		head := verify.Request{Method: "POST", URL: "/in", Header: map[string][]string{}}
+		if id := wireID(scheme, head); id != "" {
+			t.Errorf("%s: a head without an id has the id %s", name, id)
+		}
+	}
+}

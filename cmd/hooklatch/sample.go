@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
@@ -150,7 +151,11 @@ func (b *sampleBody) ours(at time.Time) {
 	if b.root == nil {
 		b.root = map[string]any{}
 	}
-	object, ok := b.root.(map[string]any)
+	root := b.root
+	if list, ok := root.([]any); ok {
+		root = list[0] // a list of events
+	}
+	object, ok := root.(map[string]any)
 	if !ok {
 		return
 	}
@@ -189,6 +194,17 @@ func signedHeaders(recipe verify.Recipe) (names []string) {
 		}
 	}
 	return names
+}
+
+// contentType is what a body that somebody gives looks like; else that of the sample.
+func contentType(body []byte, of sample) string {
+	switch {
+	case json.Valid(body):
+		return "application/json"
+	case bytes.IndexByte(body, '=') > 0 && !bytes.ContainsAny(body, " \r\n\t<{["):
+		return "application/x-www-form-urlencoded"
+	}
+	return of.header.Get("Content-Type")
 }
 
 func sampleTime(format string, at time.Time) string {

@@ -187,8 +187,8 @@ func (d *delivery) sample() {
 	of := sampleOf(d.v.Scheme, d.id, d.at)
 	if d.sampled {
 		d.body = of.body
-	} else if json.Valid(d.body) {
-		of.header.Set("Content-Type", "application/json")
+	} else {
+		of.header.Set("Content-Type", contentType(d.body, of))
 	}
 	d.header, d.query = of.header, of.query
 	for name, values := range d.given {

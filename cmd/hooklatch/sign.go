@@ -82,6 +82,10 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 	if err != nil {
 		return err
 	}
+	if r.Header.Get("Content-Type") == "" && o.output != "headers" && !o.json {
+		// Before signing: Twilio signs a form otherwise than other bodies.
+		r.Header.Set("Content-Type", contentType(r.Body, sampleOf(v.Scheme, "", time.Now())))
+	}
 	signed, err := signRequest(v, r, verify.SignOptions{DeliveryID: o.id, Time: at})
 	if err != nil {
 		return err
@@ -96,9 +100,6 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 			return usagef("--output request, or --output curl", "sign: %s signs in the body or the URL: headers alone do not carry it", title(v.Scheme))
 		}
 		return writeHeader(s.out, added)
-	}
-	if signed.Header.Get("Content-Type") == "" {
-		signed.Header.Set("Content-Type", "application/json")
 	}
 	if o.output == "request" {
 		signed.URL = cmp.Or(signed.URL, "http://localhost/")
@@ -162,9 +163,17 @@ func signRequest(v *verify.Verifier, r verify.Request, o verify.SignOptions) (ve
 	}
 	var refusal *verify.Error
 	if errors.As(err, &refusal) {
-		return signed, usagef("", "sign: it would be refused: %s", withoutPackage(err))
+		return signed, usagef(whole(v.Scheme), "sign: it would be refused: %s", withoutPackage(err))
 	}
-	return signed, usagef("", "sign: %s", withoutPackage(err))
+	return signed, usagef(whole(v.Scheme), "sign: %s", withoutPackage(err))
+}
+
+// whole says where a request stands that has all that a scheme looks for.
+func whole(scheme verify.Scheme) string {
+	if _, preset := verify.Preset(scheme.Name()); !preset {
+		return ""
+	}
+	return "hooklatch schemes " + scheme.Name() + "   shows a request with all that the scheme looks for"
 }
 
 // noSigner says what helps where nothing can be signed.
