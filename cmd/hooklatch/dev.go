@@ -270,7 +270,7 @@ func (d *devRun) config(ls listeners, destination, to string) *config {
 		Tenant: "dev", Path: devPath, Scheme: schemeConfig{name: d.o.scheme, recipe: d.recipe()}, MaxBody: size(d.state.MaxBody),
 		Keys: []keyConfig{{ID: devKey}}, Forward: []routeConfig{{To: destination}},
 	}
-	source.Event.ID.UnmarshalText([]byte("/id"))
+	source.Event.ID.UnmarshalText([]byte(devEventID))
 	if d.scheme.Recipe().EventType == nil {
 		source.Event.Type.UnmarshalText([]byte("/type"))
 	}

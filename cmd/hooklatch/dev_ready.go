@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,7 +35,7 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	if !got.AsExpected {
 		return fail(exitNo, fmt.Errorf("dev: the start-up delivery was answered %d %s", got.Status, got.Code), "")
 	}
-	done, err := d.handedOn(ctx, got.DeliveryID)
+	done, err := d.handedOn(ctx, startID(got, x.body))
 	if err != nil {
 		return err
 	}
@@ -49,6 +51,25 @@ func (d *devRun) begin(ctx context.Context, v *verify.Verifier) error {
 	}
 	d.introduce(done, curl)
 	return nil
+}
+
+// devEventID is where dev finds the delivery id of schemes that have none.
+const devEventID = "/id"
+
+// startID is the id of the start-up delivery. An answer in the words of a scheme does
+// not say it.
+func startID(got sent, body []byte) string {
+	if got.DeliveryID != "" {
+		return got.DeliveryID
+	}
+	field, err := verify.ParseField(devEventID)
+	if err == nil {
+		if id, ok, err := field.Read(verify.Request{Body: body}); err == nil && ok {
+			return id
+		}
+	}
+	sum := sha256.Sum256(body)
+	return "body:" + hex.EncodeToString(sum[:])
 }
 
 // handedOn says what has become of the start-up delivery. The built-in app takes it;

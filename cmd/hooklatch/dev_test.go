@@ -163,7 +163,7 @@ func curlRequest(t *testing.T, line string) *http.Request {
 
 func TestDevTakesOtherSchemes(t *testing.T) {
 	t.Parallel()
-	for _, scheme := range []string{"stripe", "github", "standard-webhooks", "slack", "shopify", "timestamped-sha256", "delivery-timestamp"} {
+	for _, scheme := range []string{"stripe", "github", "standard-webhooks", "slack", "shopify", "discord", "twilio", "timestamped-sha256", "delivery-timestamp"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			d := startDev(t, inboxtest.URL(t), "--scheme", scheme, "--events", "json")
