@@ -218,7 +218,7 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 	var err error
 	if file == "-" {
 		text, err = s.readIn(ctx, maxSecretFile+1)
-		text = cutLineEnd(text)
+		text = verify.TrimSecretFile(text)
 	} else {
 		text, err = readSecretFile(file)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 // secretRef says where a secret stands. Exactly one of its fields is set; the
@@ -142,7 +143,7 @@ func (r secretRef) read(ctx context.Context, dir string) ([]byte, error) {
 
 func readSecretFile(file string) ([]byte, error) {
 	text, err := readProtected(file, maxSecretFile)
-	return cutLineEnd(text), err
+	return verify.TrimSecretFile(text), err
 }
 
 // errWritable: whoever may write the file decides what is accepted and where it
@@ -198,13 +199,5 @@ func (r secretRef) execute(ctx context.Context, dir string) ([]byte, error) {
 	if len(text) > maxSecretFile {
 		return nil, fmt.Errorf("%s: printed more than %s", r.Exec[0], size(maxSecretFile))
 	}
-	return cutLineEnd(text), nil
-}
-
-// cutLineEnd removes exactly one LF or CRLF from the end.
-func cutLineEnd(text []byte) []byte {
-	if cut, ok := bytes.CutSuffix(text, []byte("\n")); ok {
-		return bytes.TrimSuffix(cut, []byte("\r"))
-	}
-	return text
+	return verify.TrimSecretFile(text), nil
 }
