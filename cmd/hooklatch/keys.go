@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/hooklatch/hooklatch/inbox"
+	"github.com/hooklatch/hooklatch/verify"
 )
 
 func keysCommand(s *stdio) *cli.Command {
@@ -130,7 +131,7 @@ func newKeyReport(c *config, source string, from, now time.Time) *keyReport {
 }
 
 func (k keyConfig) active(t time.Time) bool {
-	return !t.Before(k.NotBefore) && (k.NotAfter.IsZero() || t.Before(k.NotAfter))
+	return verify.Key{NotBefore: k.NotBefore, NotAfter: k.NotAfter}.Active(t)
 }
 
 func newKeyLine(source string, src *sourceConfig, k keyConfig, now time.Time) *keyLine {
