@@ -191,7 +191,7 @@ func expected(v *verify.Verifier, r verify.Request, e verify.Explanation) (strin
 	}
 	bare := r
 	bare.Header = r.Header.Clone()
-	for _, name := range append(signerHeaders(recipe), recipe.Signature.Names...) {
+	for _, name := range slices.Concat(signedHeaders(recipe), []string{recipe.Signature.Name}, recipe.Signature.Names) {
 		for got := range bare.Header {
 			if strings.EqualFold(got, name) {
 				delete(bare.Header, got)
@@ -226,25 +226,4 @@ func expected(v *verify.Verifier, r verify.Request, e verify.Explanation) (strin
 	}
 	name := cmp.Or(append([]string{recipe.Signature.Name}, recipe.Signature.Names...)...)
 	return name + ": " + added.Get(name), nil
-}
-
-// signerHeaders are those that a signer sets.
-func signerHeaders(r verify.Recipe) []string {
-	names := []string{r.Signature.Name}
-	var places []string
-	if r.Timestamp != nil {
-		places = append(places, r.Timestamp.From)
-	}
-	if r.ID != nil {
-		places = append(places, r.ID.From...)
-	}
-	if r.KeyID != nil {
-		places = append(places, r.KeyID.From...)
-	}
-	for _, place := range places {
-		if name, ok := strings.CutPrefix(place, "header:"); ok {
-			names = append(names, name)
-		}
-	}
-	return names
 }
