@@ -108,3 +108,21 @@ func TestEveryKeyIsTriedWithoutAKeyID(t *testing.T) {
 		}
 	}
 }
+
+// All candidates are compared with all keys: that an older key's signature comes first
+// in the list does not end the search, and the newest key that fits is named.
+func TestNewestKeyIsNamedInAnyOrderOfSignatures(t *testing.T) {
+	older, newer := testKey(t, "k1", -7200, 3600), testKey(t, "k2", -3600, 0)
+	for name, header := range map[string]string{"pagerduty": "X-Pagerduty-Signature", "standard-webhooks": "Webhook-Signature"} {
+		r, s := signed(t, name, newer)
+		other, _ := signed(t, name, older)
+		v := Verifier{Scheme: s, Keys: testSet(t, older, newer), Now: at(t0)}
+		one, two := r.Header.Get(header), other.Header.Get(header)
+		for _, both := range [][]string{{one, two}, {two, one}} {
+			r.Header.Set(header, strings.Join(both, s.Recipe().Signature.ListSep))
+			if env, err := v.Verify(r); err != nil || env.KeyID != "k2" || env.Retiring {
+				t.Errorf("%s: %+v, %v: %s", name, env, err, both)
+			}
+		}
+	}
+}
