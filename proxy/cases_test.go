@@ -247,18 +247,17 @@ func TestCaseA4_CompressedBodyCostsWhatItIs(t *testing.T) {
 	}
 }
 
-// gzipBomb is a signed body of 50 KB that would be 50 MiB once inflated.
+// gzipBomb is a signed body of 50 KB that would be 50 MiB once inflated. A gzip may
+// have many members; one that is written once costs a fiftieth.
 func gzipBomb(t *testing.T) *message {
 	t.Helper()
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	for range 50 {
-		z.Write(make([]byte, 1<<20))
+	var member bytes.Buffer
+	z := gzip.NewWriter(&member)
+	z.Write(make([]byte, 1<<20))
+	if err := z.Close(); err != nil || member.Len() > 1200 {
+		t.Fatalf("%d bytes, %v", member.Len(), err)
 	}
-	if err := z.Close(); err != nil || bomb.Len() > 60<<10 {
-		t.Fatalf("%d bytes, %v", bomb.Len(), err)
-	}
-	return signed("dlv_A4_bomb", bomb.String()).add("Content-Encoding", "gzip")
+	return signed("dlv_A4_bomb", strings.Repeat(member.String(), 50)).add("Content-Encoding", "gzip")
 }
 
 func TestCaseA5_ChunkedReadAsEmpty(t *testing.T) {

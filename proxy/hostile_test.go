@@ -135,6 +135,7 @@ func TestEveryPresetOverHTTPAndHostileVariants(t *testing.T) {
 		sources = append(sources, p.source)
 	}
 	g := start(t, setup{inbox: in, cfg: Config{Sources: sources}})
+	large := false
 	for _, p := range all {
 		name := p.scheme.Name()
 		before := len(in.deliveries())
@@ -176,9 +177,12 @@ func TestEveryPresetOverHTTPAndHostileVariants(t *testing.T) {
 		refused("no signature", p.m.set(p.sig).wire(), unauthorized...)
 		refused("an empty one", p.m.set(p.sig, "").wire(), unauthorized...)
 		refused("invalid UTF-8", p.m.set(p.sig, "\xff\xfe\xc3\x28").wire(), unauthorized...)
-		refused("1 MiB", p.m.set(p.sig, strings.Repeat("a", 1<<20)).wire(), 431)
 		refused("10,000 candidates in one line", p.m.set(p.sig, strings.Repeat("0,", 10000)+value).wire(), 400, 401, 403, 431)
-		refused("10,000 lines", p.m.set(p.sig, slices.Repeat([]string{value}, 10000)...).wire(), 400, 431)
+		if !large { // the server refuses these, whatever the scheme
+			large = true
+			refused("1 MiB", p.m.set(p.sig, strings.Repeat("a", 1<<20)).wire(), 431)
+			refused("10,000 lines", p.m.set(p.sig, slices.Repeat([]string{value}, 10000)...).wire(), 431)
+		}
 		refused("its underscore spelling beside", p.m.add(strings.ReplaceAll(p.sig, "-", "_"), value).wire(), 400)
 		if !p.list {
 			refused("two lines", p.m.set(p.sig, value, value).wire(), 400)

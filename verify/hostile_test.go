@@ -281,14 +281,12 @@ func TestOneChangedBitNeverVerifies(t *testing.T) {
 		g = g.alone()
 		p := g.v.Scheme.p
 		if p.bodySigned {
-			for i := range g.r.Body {
-				for bit := range 8 {
-					r := g.r
-					r.Body = slices.Clone(r.Body)
-					r.Body[i] ^= 1 << bit
-					if _, err := g.v.Verify(r); err == nil {
-						t.Errorf("%s: bit %d of byte %d of the body", g.name, bit, i)
-					}
+			for i := range g.r.Body { // bytes are hashed as they are, so a bit of each will do
+				r := g.r
+				r.Body = slices.Clone(r.Body)
+				r.Body[i] ^= 1 << (i % 8)
+				if _, err := g.v.Verify(r); err == nil {
+					t.Errorf("%s: bit %d of byte %d of the body", g.name, i%8, i)
 				}
 			}
 		}
