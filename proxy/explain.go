@@ -38,7 +38,7 @@ type evidence struct {
 	source  *source
 	judge   *verify.Verifier // that has refused it
 	request verify.Request
-	at      time.Time
+	at      time.Time // since then it waits
 	now     time.Time // the same by the source's clock
 	bytes   int64     // charged to the budget
 	result  Result
@@ -71,13 +71,14 @@ func (x *exchange) keep(req verify.Request, body *buffer, failure error) {
 	if x.p.cfg.OnExplain == nil || !errors.As(failure, &refused) || !slices.Contains(macFailures, refused.Reason) {
 		return
 	}
-	if len(req.Body) > explainBody || !x.source.turn(x.start.Sub(x.p.explainer.began)) {
+	at := time.Now() // the body may have come slowly
+	if len(req.Body) > explainBody || !x.source.turn(at.Sub(x.p.explainer.began)) {
 		x.result.Unexplained = true
 		return
 	}
 	x.result.Explaining = true
 	body.lent = true
-	e := &evidence{source: x.source, judge: x.verifier, request: req, at: x.start, now: x.source.now(), bytes: min(x.reading.bytes, int64(cap(body.bytes)))}
+	e := &evidence{source: x.source, judge: x.verifier, request: req, at: at, now: x.source.now(), bytes: min(x.reading.bytes, int64(cap(body.bytes)))}
 	e.request.Header = req.Header.Clone()
 	x.reading.bytes -= e.bytes
 	x.evidence = e
@@ -167,5 +168,16 @@ func (e *evidence) causes() (causes []verify.Cause, fault error) {
 	}()
 	v := *e.judge
 	v.Now = func() time.Time { return e.now }
-	return v.Explain(e.request, e.source.others...).Causes, nil
+	return v.Explain(e.request, e.source.othersKeys()...).Causes, nil
+}
+
+// othersKeys are those of the tenant's other sources, with what was enrolled since.
+func (s *source) othersKeys() (all []verify.KeySet) {
+	for _, other := range s.others {
+		all = append(all, other.verifier().Keys)
+		if other.second != nil {
+			all = append(all, other.second.Keys)
+		}
+	}
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -81,14 +82,18 @@ func (g *explaining) runs() bool {
 
 // post answers one message without a server between.
 func (g *explaining) post(m *message) int {
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, g.request(m))
+	return w.Code
+}
+
+func (g *explaining) request(m *message) *http.Request {
 	r := httptest.NewRequest(m.method, m.target, bytes.NewReader(m.body))
 	r.Host = "hooks.example.com"
 	for _, h := range m.header {
 		r.Header[http.CanonicalHeaderKey(h[0])] = append(r.Header[http.CanonicalHeaderKey(h[0])], h[1])
 	}
-	w := httptest.NewRecorder()
-	g.ServeHTTP(w, r)
-	return w.Code
+	return r
 }
 
 func wrong(id string) *message { return signedAt(t0, "k1", secretK2, id, body1) }
@@ -125,6 +130,52 @@ func TestFailureOfAMACIsExplainedAfterItsAnswer(t *testing.T) {
 			t.Errorf("%s: result %+v, of the explanation %+v", c.name, want, e.Result)
 		}
 	}
+}
+
+// A key that another source has enrolled since the start is known too.
+func TestEnrolledKeysOfOtherSourcesAreTried(t *testing.T) {
+	t.Parallel()
+	two := src1(t)
+	two.Name, two.Path, two.Verifier = "src2", "/in/src2", verifier(t, "zhisou-v1", key(t, "k1", secretK1+"x"))
+	g := startExplaining(t, Config{Sources: []Source{src1(t), two}}, nil)
+	s, err := g.routes.find("hooks.example.com", two.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.current.Store(verifier(t, "zhisou-v1", key(t, "k1", secretK2)))
+	g.post(wrong("dlv_1"))
+	waitFor(t, "the explanation", func() bool { return len(g.list()) == 1 })
+	if e := g.list()[0]; len(e.Causes) == 0 || e.Causes[0].Code != "key_other_source" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// slowly gives nothing for a while.
+type slowly struct {
+	io.Reader
+	wait time.Duration
+}
+
+func (s *slowly) Read(b []byte) (int, error) {
+	<-time.After(s.wait)
+	s.wait = 0
+	return s.Reader.Read(b)
+}
+
+// What counts is how long a request waits to be explained, not how long it took to come.
+func TestRequestThatCameSlowlyIsExplained(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := startExplaining(t, Config{}, constantX)
+		r := g.request(wrong("dlv_1"))
+		r.Body = io.NopCloser(&slowly{r.Body, 2 * explainEvery})
+		g.ServeHTTP(httptest.NewRecorder(), r)
+		synctest.Wait()
+		if all := g.list(); len(all) != 1 || all[0].Dropped {
+			t.Errorf("%+v", all)
+		}
+		g.stop()
+	})
 }
 
 func TestOnlyFailuresOfAMACAreExplained(t *testing.T) {

@@ -47,10 +47,7 @@ func newRoutes(cfg Config) (routes, error) {
 	for _, s := range all {
 		for _, other := range all {
 			if other != s && other.tenant == s.tenant {
-				s.others = append(s.others, other.verifier().Keys)
-				if other.second != nil {
-					s.others = append(s.others, other.second.Keys)
-				}
+				s.others = append(s.others, other)
 			}
 		}
 	}

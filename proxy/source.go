@@ -98,8 +98,8 @@ type source struct {
 	// answersPost: a POST may be a handshake, and have no event id where deliveries do.
 	answersPost bool
 
-	others    []verify.KeySet // of the tenant's other sources
-	explained atomic.Int64    // when a request was last kept to be explained
+	others    []*source    // of the same tenant
+	explained atomic.Int64 // when a request was last kept to be explained
 	now       func() time.Time
 	maxBody   int64
 	fields    fields
