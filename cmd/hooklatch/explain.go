@@ -69,14 +69,10 @@ func explain(ctx context.Context, s *stdio, o explainOptions) error {
 	if err != nil {
 		return err
 	}
-	v, r, err := readSigned(ctx, s, o.scheme, o.request)
+	v, r, err := readJudged(ctx, s, o.scheme, o.request, at)
 	if err != nil {
 		return err
 	}
-	if at.IsZero() {
-		at = time.Now()
-	}
-	v.Now = func() time.Time { return at }
 	v.ExplainBytes = explainBytes
 	others, err := o.scheme.others(ctx, s)
 	if err != nil {
@@ -118,6 +114,9 @@ func lookInto(ctx context.Context, v *verify.Verifier, r verify.Request, others 
 			sets[i] = others[i].keys
 		}
 		e := v.Explain(r, sets...)
+		if e.Error != nil {
+			verdict.refuse(e.Error) // without a secret that was sent in the wrong place
+		}
 		nameSource(v, r, &e, others)
 		done <- &explanation{
 			verdict: verdict, Causes: append([]verify.Cause{}, e.Causes...), Signature: e.Signature, SignedText: e.Frame,

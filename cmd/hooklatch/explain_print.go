@@ -53,7 +53,10 @@ func (e *explanation) facts() [][3]string {
 	}
 	rows := [][3]string{{"key id", x.KeyID, x.KeyNote}}
 	if x.Timestamp != "" {
-		note := distanceText(x.Distance.Seconds()) + "   " + state("ts_")
+		note := state("ts_")
+		if x.Distance != 0 || note == "ok" { // else no time was read
+			note = distanceText(x.Distance.Seconds()) + "   " + note
+		}
 		if x.Tolerance > 0 {
 			note += fmt.Sprintf(" (tolerance %g s)", x.Tolerance.Seconds())
 		}

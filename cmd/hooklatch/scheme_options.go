@@ -34,7 +34,7 @@ func schemeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "recipe", TakesFile: true, Usage: "`FILE` with a scheme that is not built in, YAML or JSON; - is stdin"},
 		&cli.StringSliceFlag{Name: "secret-file", TakesFile: true, Usage: "`[ID=]FILE` with a secret, repeatable; without ID it answers to every key id; - is stdin"},
 		configFlag(),
-		&cli.StringFlag{Name: "source", Usage: "`NAME` of a source of the configuration: its scheme and keys; of two schemes the first, or that of --scheme"},
+		&cli.StringFlag{Name: "source", Usage: "`NAME` of a source of the configuration: its scheme and keys; of two schemes that of --scheme, else the one that the request has, to sign the first"},
 		&cli.StringFlag{Name: "key-id", Usage: "use only the key of this `ID`; names a secret file that has none"},
 		&cli.StringSliceFlag{Name: "param", Usage: "`NAME=VALUE` of a parameter of the scheme, repeatable"},
 	}
@@ -57,13 +57,13 @@ func (o schemeOptions) signing() schemeOptions {
 // named says whether the options name any scheme.
 func (o schemeOptions) named() bool { return o.scheme != "" || o.recipe != "" || o.source != "" }
 
-// verifier makes what the options describe.
+// verifier makes what the options describe, for who signs.
 func (o schemeOptions) verifier(ctx context.Context, s *stdio) (*verify.Verifier, error) {
-	v, err := o.unplaced(ctx, s)
+	all, err := o.unplaced(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return v, signsAt(v, o.url)
+	return all[0], signsAt(all[0], o.url)
 }
 
 // signsAt gives v the URL that is signed, unless the configuration has one.
@@ -86,34 +86,40 @@ func signsAt(v *verify.Verifier, url string) error {
 	return fail(exitConfig, errors.New(withoutPackage(err)), try)
 }
 
-// unplaced is a verifier without a URL.
-func (o schemeOptions) unplaced(ctx context.Context, s *stdio) (*verify.Verifier, error) {
-	v, err := o.unbound(ctx, s)
-	if err != nil {
-		return nil, err
+// unplaced are verifiers without a URL: two where a source has two schemes, and no
+// option says which.
+func (o schemeOptions) unplaced(ctx context.Context, s *stdio) ([]*verify.Verifier, error) {
+	all, err := o.unbound(ctx, s)
+	for i := 0; err == nil && i < len(all); i++ {
+		err = o.bind(all[i])
 	}
+	if err == nil && o.keyID != "" {
+		all, err = useKey(all, o.keyID)
+	}
+	return all, err
+}
+
+// bind gives v what the options say of it.
+func (o schemeOptions) bind(v *verify.Verifier) (err error) {
 	if o.tolerance != "" {
 		if v.Tolerance, err = parseTolerance(o.tolerance); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, p := range o.params {
 		name, value, ok := strings.Cut(p, "=")
 		if !ok {
-			return nil, usagef("--param NAME=VALUE", "param %q has no value", p)
+			return usagef("--param NAME=VALUE", "param %q has no value", p)
 		}
 		if v.Params == nil {
 			v.Params = map[string]string{}
 		}
 		v.Params[name] = value
 	}
-	if o.keyID != "" {
-		err = useKey(v, o.keyID)
-	}
-	return v, err
+	return nil
 }
 
-func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier, error) {
+func (o schemeOptions) unbound(ctx context.Context, s *stdio) ([]*verify.Verifier, error) {
 	ways := 0
 	for _, way := range []string{o.scheme, o.recipe, o.source} {
 		if way != "" {
@@ -159,7 +165,7 @@ func (o schemeOptions) unbound(ctx context.Context, s *stdio) (*verify.Verifier,
 	if err != nil {
 		return nil, fail(exitConfig, errors.New(withoutPackage(err)), "")
 	}
-	return &verify.Verifier{Scheme: scheme, Keys: set}, nil
+	return []*verify.Verifier{{Scheme: scheme, Keys: set}}, nil
 }
 
 // compile finds the preset or reads the recipe.
@@ -178,16 +184,15 @@ func (o schemeOptions) compile(ctx context.Context, s *stdio) (verify.Scheme, er
 	return parseRecipe(file, text)
 }
 
-// ofSource picks the verifier of a source that has two schemes: the first, unless
-// the other one is named.
-func (o schemeOptions) ofSource(all []*verify.Verifier) (*verify.Verifier, error) {
+// ofSource leaves of a source's verifiers the one whose scheme is named, if one is.
+func (o schemeOptions) ofSource(all []*verify.Verifier) ([]*verify.Verifier, error) {
 	if o.scheme == "" {
-		return all[0], nil
+		return all, nil
 	}
 	var names []string
 	for _, v := range all {
 		if names = append(names, v.Scheme.Name()); v.Scheme.Name() == o.scheme {
-			return v, nil
+			return []*verify.Verifier{v}, nil
 		}
 	}
 	return nil, usagef("--scheme "+names[0], "source %s has no scheme %q: %s", o.source, o.scheme, listed(names))
@@ -244,18 +249,20 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 	return key, nil
 }
 
-// useKey leaves v only the key of that id.
-func useKey(v *verify.Verifier, id string) error {
+// useKey leaves the verifier that has a key of that id, and of its keys only that one.
+func useKey(all []*verify.Verifier, id string) ([]*verify.Verifier, error) {
 	var ids []string
-	for _, k := range v.Keys.Keys() {
-		if k.ID == id {
-			set, err := verify.NewKeySet(k)
-			v.Keys = set
-			return err
+	for _, v := range all {
+		for _, k := range v.Keys.Keys() {
+			if k.ID == id {
+				set, err := verify.NewKeySet(k)
+				v.Keys = set
+				return []*verify.Verifier{v}, err
+			}
+			ids = append(ids, k.ID)
 		}
-		ids = append(ids, k.ID)
 	}
-	return usagef("--key-id "+ids[0], "no key has the id %q: %s are there", id, listed(ids))
+	return nil, usagef("--key-id "+ids[0], "no key has the id %q: %s are there", id, listed(ids))
 }
 
 // parseTolerance reads a duration, or plain seconds as --now has them.

@@ -78,10 +78,11 @@ func sign(ctx context.Context, s *stdio, o signOptions) error {
 	if err != nil {
 		return err
 	}
-	v, r, err := readSigned(ctx, s, o.scheme, o.request)
+	all, r, err := readSigned(ctx, s, o.scheme, o.request)
 	if err != nil {
 		return err
 	}
+	v := all[0]
 	if r.Header.Get("Content-Type") == "" && o.output != "headers" && !o.json {
 		// Before signing: Twilio signs a form otherwise than other bodies.
 		r.Header.Set("Content-Type", contentType(r.Body, sampleOf(v.Scheme, "", time.Now())))

@@ -72,12 +72,9 @@ func verifyRequest(ctx context.Context, s *stdio, scheme schemeOptions, request 
 	if err != nil {
 		return err
 	}
-	v, r, err := readSigned(ctx, s, scheme, request)
+	v, r, err := readJudged(ctx, s, scheme, request, at)
 	if err != nil {
 		return err
-	}
-	if !at.IsZero() {
-		v.Now = func() time.Time { return at }
 	}
 	result, err := judge(v, r)
 	if err != nil {
@@ -132,18 +129,43 @@ func explainLine(scheme schemeOptions, request requestOptions, now string) strin
 	return strings.Join(words, " ")
 }
 
-// readSigned makes a verifier and reads a request for it. The URL that is signed is
+// readSigned makes verifiers and reads a request for them. The URL that is signed is
 // the request's, unless the configuration has one.
-func readSigned(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions) (*verify.Verifier, verify.Request, error) {
-	v, err := scheme.unplaced(ctx, s)
+func readSigned(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions) ([]*verify.Verifier, verify.Request, error) {
+	all, err := scheme.unplaced(ctx, s)
 	if err != nil {
 		return nil, verify.Request{}, err
 	}
 	r, err := request.read(ctx, s)
-	if err == nil {
-		err = signsAt(v, r.URL)
+	for i := 0; err == nil && i < len(all); i++ {
+		err = signsAt(all[i], r.URL)
 	}
-	return v, r, err
+	return all, r, err
+}
+
+// readJudged is readSigned for a request to be judged at a time: of two schemes by the
+// one whose word counts in the server. That is the first which applies and verifies,
+// else the last which applies, else the first. The zero time is now.
+func readJudged(ctx context.Context, s *stdio, scheme schemeOptions, request requestOptions, at time.Time) (*verify.Verifier, verify.Request, error) {
+	all, r, err := readSigned(ctx, s, scheme, request)
+	if err != nil {
+		return nil, r, err
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	judge := all[0]
+	for _, v := range all {
+		v.Now = func() time.Time { return at }
+		if !v.Applies(r) {
+			continue
+		}
+		judge = v
+		if _, err := v.Verify(r); err == nil {
+			break
+		}
+	}
+	return judge, r, nil
 }
 
 func judge(v *verify.Verifier, r verify.Request) (verdict, error) {
@@ -163,13 +185,17 @@ func judge(v *verify.Verifier, r verify.Request) (verdict, error) {
 	if !errors.As(err, &refusal) {
 		return result, fmt.Errorf("verify: %w", err)
 	}
-	result.Code, result.Reason = refusal.Reason.Code(), string(refusal.Reason)
-	result.KeyID, result.field = refusal.KeyID, refusal.Field
-	result.DeliveryID, result.Timestamp = refusal.DeliveryID, refusal.Timestamp
-	if refusal.Timestamp != "" {
-		result.Distance = seconds(refusal.Distance)
-	}
+	result.refuse(refusal)
 	return result, nil
+}
+
+func (r *verdict) refuse(e *verify.Error) {
+	r.Code, r.Reason = e.Reason.Code(), string(e.Reason)
+	r.KeyID, r.field = e.KeyID, e.Field
+	r.DeliveryID, r.Timestamp = e.DeliveryID, e.Timestamp
+	if e.Timestamp != "" {
+		r.Distance = seconds(e.Distance)
+	}
 }
 
 func seconds(d time.Duration) *float64 {
