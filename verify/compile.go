@@ -88,7 +88,11 @@ func (b *builder) secretSpec() error {
 		public = true
 	}
 	if public == f.shared() {
-		return wrongf("encoding", "%s does not go with %s", s.Encoding, b.r.Algo)
+		goes := "pem, spki-der-base64, and of ed25519 raw-hex and raw-base64 do"
+		if public {
+			goes = "utf8, base64, hex and whsec do"
+		}
+		return wrongf("encoding", "%s does not go with %s: %s", s.Encoding, b.r.Algo, goes)
 	}
 	if f == familyBasic && s.Encoding != "" && s.Encoding != "utf8" {
 		return wrongf("encoding", "a secret for basic is the text user:password")
@@ -206,7 +210,7 @@ func (b *builder) template() error {
 		return nil
 	}
 	if b.r.Template == "" {
-		return errors.New("is missing")
+		return errors.New("is missing: the text that is signed, such as {body}")
 	}
 	parts, err := parseTemplate(b.r.Template)
 	if err != nil {

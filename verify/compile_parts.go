@@ -50,7 +50,7 @@ func (b *builder) signaturePlaces(r *SignatureRecipe) error {
 		names = []string{"Authorization"}
 	}
 	if len(names) == 0 {
-		return wrongf("name", "is missing")
+		return wrongf("name", "is missing: the header, JSON path or field of the signature")
 	}
 	if b.p.algo.family == familyBasic && r.In != "" && r.In != "header" {
 		return wrongf("in", "basic stands in a header")

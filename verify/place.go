@@ -45,6 +45,8 @@ func (p place) String() string {
 	return ""
 }
 
+var errNoPlace = errors.New("is no place in a request: header:X, json:a.b, form:x, query:x and sig:t are")
+
 // parsePlace reads header:X, sig:t, json:a.b, form:x, query:x or body_sha256_hex.
 func parsePlace(s string) (place, error) {
 	if s == "body_sha256_hex" {
@@ -52,7 +54,7 @@ func parsePlace(s string) (place, error) {
 	}
 	kind, name, ok := strings.Cut(s, ":")
 	if !ok || name == "" {
-		return place{}, fmt.Errorf("%q is no place in a request", s)
+		return place{}, fmt.Errorf("%q %w", s, errNoPlace)
 	}
 	p := place{name: name}
 	switch kind {
@@ -75,7 +77,7 @@ func parsePlace(s string) (place, error) {
 	case "query":
 		p.kind = placeQuery
 	default:
-		return place{}, fmt.Errorf("%q is no place in a request", s)
+		return place{}, fmt.Errorf("%q %w", s, errNoPlace)
 	}
 	return p, nil
 }

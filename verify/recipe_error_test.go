@@ -22,11 +22,14 @@ func TestRecipeErrorsNameTheirField(t *testing.T) {
 		{`{"preset":"stripe","signature":{"encoding":"base58"}}`, "signature.encoding", `unknown value "base58"`},
 		{`{"preset":"stripe","timestamp":{"from":"header:X-Time"}}`, "timestamp.from", "X-Time is not signed, so a window over it protects nothing"},
 		{`{"preset":"stripe","signature":{"tags":["v1","v=2"]}}`, "signature.tags[1]", `"v=2" is not 1 to 32 letters, digits, _ or -, or stands twice`},
-		{`{"preset":"stripe","id":{"from":["json:a","cookie:b"]}}`, "id.from[1]", `"cookie:b" is no place in a request`},
+		{`{"preset":"stripe","id":{"from":["json:a","cookie:b"]}}`, "id.from[1]", `"cookie:b" is no place in a request: header:X, json:a.b, form:x, query:x and sig:t are`},
+		{`{"preset":"github","template":"{timestamp}{body}"}`, "template", "unknown token {timestamp}: {body} {body_crc32_dec} {body_sha256_hex} {body_sha256_raw} {form_sorted} {host} {method} {path} {path_query} {query_raw} {secret} {url} {header:X} {sig:t} {json:a.b} {form:x} {query:x} {param:x} are known"},
+		{`{"preset":"github","template":"{header:X Time}{body}"}`, "template", `token {header:X Time}: "X Time" is no header name`},
+		{`{"preset":"github","secret_spec":{"encoding":"pem"}}`, "secret_spec.encoding", "pem does not go with hmac-sha256: utf8, base64, hex and whsec do"},
 		{`{"preset":"stripe","require":[{"header":"A","equals":"1"},{"header":"B","equals":""}]}`, "require[1].equals", "header B must equal something"},
 		{`{"preset":"stripe","conflict_ignore":["/a","b"]}`, "conflict_ignore[1]", `"b" is no JSON pointer`},
 		{`{"preset":"stripe","label":"sig1"}`, "label", "does not go with hmac-sha256"},
-		{`{"algo":"hmac-sha256","template":"{body}"}`, "signature.name", "is missing"},
+		{`{"algo":"hmac-sha256","template":"{body}"}`, "signature.name", "is missing: the header, JSON path or field of the signature"},
 	} {
 		r, err := ParseRecipe([]byte(test.text))
 		if err == nil {

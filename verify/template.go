@@ -3,8 +3,10 @@ package verify
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,8 +87,12 @@ func parseToken(s string) (part, error) {
 		return part{kind: partParam, text: name}, nil
 	}
 	p, err := parsePlace(s)
-	if err != nil {
-		return part{}, fmt.Errorf("unknown token {%s}", s)
+	switch {
+	case errors.Is(err, errNoPlace):
+		return part{}, fmt.Errorf("unknown token {%s}: {%s} {header:X} {sig:t} {json:a.b} {form:x} {query:x} {param:x} are known",
+			s, strings.Join(slices.Sorted(maps.Keys(bareTokens)), "} {"))
+	case err != nil:
+		return part{}, fmt.Errorf("token {%s}: %w", s, err)
 	}
 	return part{kind: partPlace, text: s, place: p}, nil
 }

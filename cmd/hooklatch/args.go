@@ -191,7 +191,7 @@ func find(commands []*cli.Command, name string) *cli.Command {
 func nearest(word string, candidates []string) string {
 	best, limit := "", max(1, len(word)/3)
 	for _, c := range candidates {
-		if d := editDistance(word, c); d <= limit && len(c) > 1 {
+		if d := editDistance(strings.ToLower(word), strings.ToLower(c)); d <= limit && len(c) > 1 {
 			best, limit = c, d-1
 		}
 	}

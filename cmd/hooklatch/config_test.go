@@ -128,7 +128,7 @@ func TestConfigurationErrors(t *testing.T) {
 11:20 unknown field "kynd", did you mean kind?`},
 		{"misspelled preset", "scheme: zhisou-v1", "scheme: {preset: strpe}", `7:22 preset: no scheme is called "strpe", did you mean stripe?`},
 		{"kinds of values in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, signature: {tags: v1}}", `7:48 signature.tags: a text where a list belongs`},
-		{"another kind of value in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, algo: 3}", `7:36 algo: a number where a text belongs`},
+		{"another kind of value in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, algo: 3}", `7:36 algo: a number where a text belongs: hmac-sha1, hmac-sha256, hmac-sha512, hash-sha1, hash-sha256, ed25519, ecdsa-p256-sha256, rsa-pkcs1-sha256, rsa-pkcs1-sha1, token, basic are known`},
 		{"tolerance that is none in a recipe", "scheme: zhisou-v1", "scheme: {preset: stripe, timestamp: {tolerance_s: 5m}}", `7:55 timestamp.tolerance_s: "5m" is not a positive number of seconds, and not null`},
 		{"no delivery id anywhere", "scheme: zhisou-v1", "scheme: {algo: hmac-sha256, template: \"{body}\", signature: {name: X-Sig}}", "4:3 the scheme carries no delivery id: set event.id, such as /id or header:X-Id, to take its place"},
 		{"event id that is no place", "forward: [app]", "forward: [app]\n    event: {id: id}", `11:17 "id" is no place such as /data/id or header:X-Event-Id`},

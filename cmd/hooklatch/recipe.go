@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -156,13 +157,47 @@ func (at positions) recipeProblem(path string, err error) problem {
 		p.Message = wrong.Field + ": " + p.Message
 	}
 	p.token = at.near(p.Path)
-	if t := at[p.Path]; t != nil {
-		known := recipeChoices(listIndex.ReplaceAllString(wrong.Field, ".[]"))
-		if near := nearest(t.Value, known); near != "" && !slices.Contains(known, t.Value) {
+	field := listIndex.ReplaceAllString(wrong.Field, ".[]")
+	switch {
+	case strings.HasSuffix(p.Message, "a mapping where a text belongs"):
+		p.Message += ": put a text that begins with { in quotes"
+	case strings.HasSuffix(p.Message, "where a mapping belongs"):
+		if names := recipeFields(field); len(names) > 0 {
+			p.Message += ", of " + listed(names)
+		}
+	}
+	known := recipeChoices(field)
+	if t := at[p.Path]; t != nil && !slices.Contains(known, t.Value) {
+		if near := nearest(t.Value, known); near != "" {
 			p.Message += ", did you mean " + near + "?"
+		} else if len(known) > 0 {
+			p.Message += ": " + quoted(known) + " are known"
 		}
 	}
 	return p
+}
+
+// quoted lists values of which some are a single mark.
+func quoted(values []string) string {
+	if len(values[0]) > 1 {
+		return listed(values)
+	}
+	var all []string
+	for _, v := range values {
+		all = append(all, strconv.Quote(v))
+	}
+	return listed(all)
+}
+
+// recipeFields are the names below a field, also where it is a list.
+func recipeFields(field string) (names []string) {
+	for _, f := range recipeTexts() {
+		name, below := strings.CutPrefix(f.path, field+".")
+		if name = strings.TrimPrefix(name, "[]."); below && !strings.Contains(name, ".") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // recipeChoices are the values of a field of which every one is known.

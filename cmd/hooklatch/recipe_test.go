@@ -9,6 +9,9 @@ import (
 	"github.com/hooklatch/hooklatch/verify"
 )
 
+const knownTokens = "{body} {body_crc32_dec} {body_sha256_hex} {body_sha256_raw} {form_sorted} {host} {method} {path} {path_query} {query_raw} " +
+	"{secret} {url} {header:X} {sig:t} {json:a.b} {form:x} {query:x} {param:x} are known"
+
 // recipeFaults are recipes that cannot be, and where they are wrong.
 func recipeFaults() map[string]struct{ text, want string } {
 	return map[string]struct{ text, want string }{
@@ -19,12 +22,17 @@ func recipeFaults() map[string]struct{ text, want string } {
 		"misspelled preset":       {"preset: gihtub", `1:9 preset: no scheme is called "gihtub", did you mean github?`},
 		"number for a text":       {"algo: token\nsignature: {name: 5}", "2:19 signature.name: a number where a text belongs"},
 		"text for a list":         {"preset: stripe\nsignature: {tags: v1}", "2:19 signature.tags: a text where a list belongs"},
-		"list for a mapping":      {"preset: stripe\ntimestamp: [a]", "2:12 timestamp: a list where a mapping belongs"},
+		"list for a mapping":      {"preset: stripe\ntimestamp: [a]", "2:12 timestamp: a list where a mapping belongs, of from, format, tolerance_s, past_only"},
 		"window of no number":     {"preset: stripe\ntimestamp:\n  tolerance_s: 5m", `3:16 timestamp.tolerance_s: "5m" is not a positive number of seconds, and not null`},
-		"template in a token":     {"preset: stripe\ntemplate: \"{boddy}\"", "2:11 template: unknown token {boddy}"},
-		"place that is none":      {"preset: stripe\nid:\n  from: [\"json:a\", \"cookie:b\"]", `3:20 id.from[1]: "cookie:b" is no place in a request`},
+		"template in a token":     {"preset: stripe\ntemplate: \"{boddy}\"", "2:11 template: unknown token {boddy}: " + knownTokens},
+		"place that is none":      {"preset: stripe\nid:\n  from: [\"json:a\", \"cookie:b\"]", `3:20 id.from[1]: "cookie:b" is no place in a request: header:X, json:a.b, form:x, query:x and sig:t are`},
 		"entry of a list":         {"preset: stripe\nrequire:\n  - {header: A, equals: \"1\"}\n  - {header: A, equals: \"2\"}", "4:14 require[1].header: A stands twice"},
-		"what is missing":         {"algo: hmac-sha256\nsignature: {in: header}\ntemplate: \"{body}\"", "2:1 signature.name: is missing"},
+		"value in capitals":       {"algo: HMAC-SHA256", `1:7 algo: unknown value "HMAC-SHA256", did you mean hmac-sha256?`},
+		"value like no other":     {"preset: stripe\ntimestamp: {format: iso8601}", `2:21 timestamp.format: unknown value "iso8601": unix-s, unix-ms, rfc3339, http-date are known`},
+		"mark that is none":       {"preset: stripe\nsignature: {kv_sep: \":\"}", `2:21 signature.kv_sep: unknown value ":": "=", "," are known`},
+		"text without quotes":     {"preset: stripe\ntemplate: {body}", "2:1 template: a mapping where a text belongs: put a text that begins with { in quotes"},
+		"text in a list":          {"preset: stripe\nrequire: [X-Version]", "2:10 require: a text where a mapping belongs, of header, equals"},
+		"what is missing":         {"algo: hmac-sha256\nsignature: {in: header}\ntemplate: \"{body}\"", "2:1 signature.name: is missing: the header, JSON path or field of the signature"},
 		"unsigned timestamp":      {"preset: github\ntimestamp: {from: \"header:X-Time\"}", "2:19 timestamp.from: X-Time is not signed, so a window over it protects nothing"},
 		"field of another scheme": {"preset: github\nlabel: sig1", "2:8 label: does not go with hmac-sha256"},
 	}
