@@ -9,14 +9,14 @@ import (
 
 // Adyen signs eight fields of each item of a notification, joined by colons, by
 // HMAC-SHA256 in base64; the signature stands in the item. The rest of the body is
-// not signed.
+// not signed. A value may hold a colon and give a part to its neighbour, so none is
+// called signed.
 //
 // Source: github.com/Adyen/adyen-node-api-library, src/utils/hmacValidator.ts.
 var adyen = coder{
 	algo:     "hmac-sha256",
 	encoding: "hex",
 	compile:  compileAdyen,
-	covers:   coversAdyen,
 	signs:    []string{"eight fields of each item"}, part: "eight fields of each item",
 	open: func(c *check) *Error { c.coded = &adyenRequest{}; return nil },
 	sign: signAdyen,
@@ -37,19 +37,6 @@ func compileAdyen(b *builder) error {
 	return b.signatureOf(&SignatureRecipe{
 		In: "json", Name: strings.Join(adyenPath(0, "additionalData", "hmacSignature"), "."), Encoding: "base64",
 	})
-}
-
-func coversAdyen(_ *builder, v *place) bool {
-	if v.kind != placeJSON || len(v.path) < 4 {
-		return false
-	}
-	for _, field := range adyenFields {
-		p := place{kind: placeJSON, path: adyenPath(arrayIndex(v.path[1]), field...)}
-		if p.same(v) {
-			return true
-		}
-	}
-	return false
 }
 
 // adyenRequest has the signed text of each item; the candidates are their signatures.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -260,7 +261,8 @@ func (b *builder) template() error {
 	return nil
 }
 
-// covered says whether the signature covers a value.
+// covered says whether the signature covers a value, and where it begins and ends:
+// one among {form_sorted} can be cut in another place.
 func (b *builder) covered(v *place) bool {
 	if b.p.code != nil && b.p.code.covers != nil && b.p.code.covers(b, v) {
 		return true
@@ -273,8 +275,7 @@ func (b *builder) covered(v *place) bool {
 			}
 		}
 		switch {
-		case v.kind == placeForm && p.kind == partFormSorted,
-			v.kind == placeQuery && p.kind == partQueryRaw:
+		case v.kind == placeQuery && p.kind == partQueryRaw:
 			return true
 		case v.kind == placeQuery && (p.kind == partURL || p.kind == partPathQuery):
 			b.p.queryByURL = true
@@ -290,7 +291,7 @@ func (p *place) same(o *place) bool {
 	if p.kind != placeJSON {
 		return p.name == o.name
 	}
-	return strings.Join(p.path, "\x00") == strings.Join(o.path, "\x00")
+	return slices.Equal(p.path, o.path)
 }
 
 func (b *builder) timestamp() error {

@@ -18,8 +18,9 @@ const (
 //
 // Source: github.com/plivo/plivo-go, utils.go, and plivo-python, signature_v3.py. They
 // differ on escapes in the query; decoded, as in Python and Java, is what Plivo's GET
-// requests need.
-var plivoV3 = coder{algo: "hmac-sha256", compile: compilePlivo, covers: plivoCovers, open: openPlivo, sign: signPlivo}
+// requests need. No single value is called signed: each may hold what joins it to the
+// next, and so be cut in another place.
+var plivoV3 = coder{algo: "hmac-sha256", compile: compilePlivo, open: openPlivo, sign: signPlivo}
 
 func compilePlivo(b *builder) error {
 	err := b.signatureOf(&SignatureRecipe{Name: plivoSignature, ListSep: ",", Encoding: "base64"})
@@ -29,13 +30,6 @@ func compilePlivo(b *builder) error {
 	_, err = b.slot(plivoNonce, true)
 	b.p.needsURL = true
 	return err
-}
-
-func plivoCovers(b *builder, v *place) bool {
-	if v.kind == placeQuery {
-		b.p.queryByURL = true
-	}
-	return v.kind == placeQuery || v.kind == placeForm || v.kind == placeHeader && strings.EqualFold(v.name, plivoNonce)
 }
 
 // plivoRequest holds the signed text once it is known.

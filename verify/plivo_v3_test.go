@@ -64,7 +64,7 @@ func TestSignPlivo(t *testing.T) {
 	}
 	r.Header = h
 	env, err := v.Verify(r)
-	if err != nil || env.DeliveryID != "c1" || !env.IDSigned || !s.NeedsURL() || s.BodySigned() {
+	if err != nil || env.DeliveryID != "c1" || env.IDSigned || !s.NeedsURL() || s.BodySigned() {
 		t.Errorf("%+v, %v", env, err)
 	}
 	r.Header = http.Header{plivoNonce: {"n1"}}

@@ -19,17 +19,13 @@ import (
 // Its servers do not agree on how a URL is written: with or without the port, and
 // with the query escaped or not. So five spellings are tried.
 //
+// Where a value of the form begins and ends is not signed, so none is called signed.
+//
 // Source: github.com/twilio/twilio-node, src/webhooks/webhooks.ts.
 var twilio = coder{
 	algo:    "hmac-sha1",
 	compile: compileTwilio,
-	covers: func(b *builder, v *place) bool {
-		if v.kind == placeQuery {
-			b.p.queryByURL = true
-		}
-		return v.kind == placeQuery || v.kind == placeForm
-	},
-	signs: []string{"URL", "form"}, part: "form_sorted",
+	signs:   []string{"URL", "form"}, part: "form_sorted",
 	open: openTwilio,
 	sign: signTwilio,
 }
