@@ -68,7 +68,7 @@ type databaseConfig struct {
 
 type defaultsConfig struct {
 	MaxBody   size     `json:"max_body,omitzero" jsonschema:"largest body; defaults to 256KiB"`
-	Tolerance duration `json:"tolerance,omitzero" jsonschema:"how far a signed timestamp may be from now, both ways; defaults to that of the scheme"`
+	Tolerance duration `json:"tolerance,omitzero" jsonschema:"of recipes that name no tolerance_s; built-in schemes do, or have no window. Defaults to 300s"`
 }
 
 // sourceConfig is one trusted sender.
@@ -85,7 +85,7 @@ type sourceConfig struct {
 	Params    map[string]string `json:"params,omitempty" jsonschema:"values of {param:x} in the scheme"`
 	PublicURL string            `json:"public_url,omitempty" jsonschema:"URL as the sender knows it, for schemes that sign it"`
 	MaxBody   size              `json:"max_body,omitzero" jsonschema:"largest body; defaults to defaults.max_body"`
-	Tolerance duration          `json:"tolerance,omitzero" jsonschema:"defaults to defaults.tolerance"`
+	Tolerance duration          `json:"tolerance,omitzero" jsonschema:"how far a signed timestamp may be from now, both ways; defaults to that of the scheme"`
 
 	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer such as /data/id, json:a.b, header:NAME, form:NAME, query:NAME or body_sha256_hex"`
 	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand, as with event"`
@@ -234,7 +234,6 @@ func (c *config) fill() {
 	for name, s := range c.Sources {
 		at := "sources." + name
 		setDefault(c, at+".max_body", &s.MaxBody, c.Defaults.MaxBody)
-		setDefault(c, at+".tolerance", &s.Tolerance, c.Defaults.Tolerance)
 		setDefault(c, at+".ordering", &s.Ordering, "none")
 		setDefault(c, at+".on_conflict", &s.OnConflict, "reject")
 	}

@@ -59,7 +59,7 @@ func (ch *checker) config() {
 	ch.stop()
 	ch.oneOf("log.level", c.Log.Level, logLevels...)
 	ch.oneOf("log.format", c.Log.Format, "json", "text")
-	ch.positive("defaults.tolerance", time.Duration(c.Defaults.Tolerance))
+	ch.tolerance("defaults.tolerance", c.Defaults.Tolerance)
 	if len(c.Sources) == 0 {
 		ch.problem("sources", "no source is named: nothing would be accepted")
 	}

@@ -106,7 +106,7 @@ func (l *loader) verifier(ctx context.Context, at string, s *sourceConfig, schem
 		return nil
 	}
 	v := &verify.Verifier{
-		Scheme: scheme, Keys: set, Tolerance: time.Duration(s.Tolerance), MaxBody: int(s.MaxBody),
+		Scheme: scheme, Keys: set, Tolerance: l.c.tolerance(s, scheme), MaxBody: int(s.MaxBody),
 		URL: s.PublicURL, Params: s.Params, Handshakes: handshakes,
 	}
 	if err := v.Check(); err != nil {
@@ -114,6 +114,15 @@ func (l *loader) verifier(ctx context.Context, at string, s *sourceConfig, schem
 		return nil
 	}
 	return v
+}
+
+// tolerance is the source's, or the default where the recipe names none either. Zero:
+// the scheme has its own, or deliberately none.
+func (c *config) tolerance(s *sourceConfig, scheme verify.Scheme) time.Duration {
+	if t := scheme.Recipe().Timestamp; s.Tolerance == 0 && t != nil && t.ToleranceS == 0 {
+		return time.Duration(c.Defaults.Tolerance)
+	}
+	return time.Duration(s.Tolerance)
 }
 
 func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {

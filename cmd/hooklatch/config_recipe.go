@@ -46,7 +46,7 @@ func recipeTexts() []fieldText {
 		{"timestamp", "where the timestamp stands and how far it may be from now", nil},
 		{"timestamp.from", "header:X, sig:t, json:a.b, form:x or query:x", nil},
 		{"timestamp.format", "defaults to unix-s", []string{"unix-s", "unix-ms", "rfc3339", "http-date"}},
-		{"timestamp.tolerance_s", "window in seconds, both ways; null: none. Defaults to 300", nil},
+		{"timestamp.tolerance_s", "window in seconds, both ways; null: none. Defaults to defaults.tolerance, then 300", nil},
 		{"timestamp.past_only", "the future is bounded by the larger of tolerance_s and 300", nil},
 		{"id", "where the delivery id stands", nil},
 		{"id.from", "header:X, json:a.b, form:x or query:x, of several the first present; or a template such as {header:ce-source}/{header:ce-id}", nil},

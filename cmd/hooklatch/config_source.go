@@ -22,10 +22,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	}
 	ch.route(at, s)
 	ch.body(at+".max_body", s.MaxBody)
-	ch.positive(at+".tolerance", time.Duration(s.Tolerance))
-	if time.Duration(s.Tolerance) > wideTolerance {
-		ch.warn(at+".tolerance", "a tolerance above %s lets a captured request be sent again for long", duration(wideTolerance))
-	}
+	ch.tolerance(at+".tolerance", s.Tolerance)
 	if s.Ordering != "none" {
 		ch.problem(at+".ordering", "ordering %s is not in this version: none is", s.Ordering)
 	}
@@ -43,6 +40,13 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	ch.ack(at, s, schemes[0].Recipe().Ack)
 	ch.handshake(at, s, shaking(schemes))
 	ch.keys(at, s, schemes)
+}
+
+func (ch *checker) tolerance(path string, d duration) {
+	ch.positive(path, time.Duration(d))
+	if time.Duration(d) > wideTolerance {
+		ch.warn(path, "a tolerance above %s lets a captured request be sent again for long", duration(wideTolerance))
+	}
 }
 
 func (ch *checker) route(at string, s *sourceConfig) {
