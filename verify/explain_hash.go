@@ -52,3 +52,12 @@ func (x *explainer) digestKinds() []digestKind {
 	}
 	return append(first, last...)
 }
+
+func hashBySize(n int) int {
+	for i := range hashes {
+		if hashes[i].size == n {
+			return i
+		}
+	}
+	return -1
+}

@@ -207,15 +207,6 @@ func (x *explainer) digestSize(n int) bool {
 	return n >= x.c.p.signature.least && n <= x.c.p.signature.most
 }
 
-func hashBySize(n int) int {
-	for i := range hashes {
-		if hashes[i].size == n {
-			return i
-		}
-	}
-	return -1
-}
-
 // shape describes a signature without showing any of it.
 func (x *explainer) shape(s string) string {
 	kind := "characters"

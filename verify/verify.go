@@ -2,8 +2,6 @@ package verify
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -295,11 +293,4 @@ func (v *Verifier) Check() error {
 		}
 	}
 	return nil
-}
-
-// bodyID stands in for a delivery id that cannot be read from a signed body: what
-// was rightly signed is not turned away.
-func bodyID(body []byte) string {
-	sum := sha256.Sum256(body)
-	return "body:" + hex.EncodeToString(sum[:])
 }
