@@ -47,7 +47,7 @@ func judgeBird(c *check, cs *jwtClaims) *Error {
 	if err := c.stamped(cs, "nbf"); err != nil {
 		return err
 	}
-	if err := c.span(cs, true, true); err != nil {
+	if err := c.lifetime(cs, true, true); err != nil {
 		return err
 	}
 	if err := c.mustBe(cs, "iss", "MessageBird", ReasonClaimMismatch); err != nil {

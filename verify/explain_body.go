@@ -70,8 +70,8 @@ func lineForms(body []byte, add func([]byte, string, ...string)) {
 	cut := TrimSecretFile(body) // one line end
 	add(cut, "body_extra_newline")
 	add(bytes.TrimRight(body, "\r\n"), "body_extra_newline", "the final newlines are removed", "the sender signed the body without the newlines at its end")
-	add(join2(body, "\n"), "body_missing_newline")
-	add(join2(body, "\r\n"), "body_missing_newline", "a final CRLF is added", `the sender signed a final "\r\n" that did not arrive`)
+	add(withEnd(body, "\n"), "body_missing_newline")
+	add(withEnd(body, "\r\n"), "body_missing_newline", "a final CRLF is added", `the sender signed a final "\r\n" that did not arrive`)
 	add(bytes.TrimRight(body, " \t"), "body_extra_blank")
 	add(bytes.TrimSpace(body), "body_extra_blank")
 	lf := bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))
@@ -84,7 +84,7 @@ func lineForms(body []byte, add func([]byte, string, ...string)) {
 	}
 }
 
-func join2(body []byte, end string) []byte {
+func withEnd(body []byte, end string) []byte {
 	return append(body[:len(body):len(body)], end...)
 }
 
@@ -144,7 +144,7 @@ func inflated(body []byte, most int) []byte {
 	return text
 }
 
-// value is that of a token which lies in the body, for one form of it.
+// bodyValue is that of a token which lies in the body, for one form of it.
 func (x *explainer) bodyValue(p *part, form int) (string, bool) {
 	b := &x.bodies[form]
 	for i := range b.values {

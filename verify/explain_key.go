@@ -116,9 +116,9 @@ func (k *Key) outsideSpan(now time.Time) (code, text string) {
 	case k.Active(now):
 		return "", ""
 	case now.Before(k.NotBefore):
-		return "key_not_yet_valid", keyName(k) + " becomes valid in " + span(k.NotBefore.Sub(now))
+		return "key_not_yet_valid", keyName(k) + " becomes valid in " + inWords(k.NotBefore.Sub(now))
 	}
-	return "key_expired", keyName(k) + " expired " + span(now.Sub(k.NotAfter)) + " ago"
+	return "key_expired", keyName(k) + " expired " + inWords(now.Sub(k.NotAfter)) + " ago"
 }
 
 func keyName(k *Key) string {
@@ -138,9 +138,9 @@ func keyPhrase(k *Key) string {
 func (k *Key) note(now time.Time) string {
 	switch _, text := k.outsideSpan(now); {
 	case text != "" && now.Before(k.NotBefore):
-		return "known, becomes valid in " + span(k.NotBefore.Sub(now))
+		return "known, becomes valid in " + inWords(k.NotBefore.Sub(now))
 	case text != "":
-		return "known, expired " + span(now.Sub(k.NotAfter)) + " ago"
+		return "known, expired " + inWords(now.Sub(k.NotAfter)) + " ago"
 	case !k.NotAfter.IsZero():
 		return "known, valid until " + k.NotAfter.UTC().Format(time.DateOnly)
 	}

@@ -116,16 +116,16 @@ func (x *explainer) addWindow(d, past time.Duration) {
 	}
 	text := "the timestamp is too far from our clock"
 	if d != 0 {
-		text = "the timestamp is " + span(d.Abs()) + " " + way + " our clock"
+		text = "the timestamp is " + inWords(d.Abs()) + " " + way + " our clock"
 	}
 	if past != 0 {
-		text += ", " + span(past) + " are allowed"
+		text += ", " + inWords(past) + " are allowed"
 	}
 	x.add("ts_window", fix, "%s", text)
 }
 
-// span is a duration in whole seconds, or in a unit that people read at a glance.
-func span(d time.Duration) string {
+// inWords is a duration in whole seconds, or in a unit that people read at a glance.
+func inWords(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"

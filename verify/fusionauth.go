@@ -11,7 +11,7 @@ import "encoding/base64"
 var fusionAuthJWT = jwtScheme{
 	header: "X-FusionAuth-Signature-JWT", keys: "hmac-sha256", algorithms: []jwtAlgorithm{jwtHS256}, body: true,
 	judge: func(c *check, cs *jwtClaims) *Error {
-		if err := c.span(cs, false, false); err != nil {
+		if err := c.lifetime(cs, false, false); err != nil {
 			return err
 		}
 		want := base64.StdEncoding.EncodeToString(c.bodySHA256())

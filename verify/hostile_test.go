@@ -398,25 +398,25 @@ func TestBothEndsOfATokensSpan(t *testing.T) {
 		for _, own := range []time.Duration{0, 7 * time.Second} {
 			v := *g.v
 			v.Tolerance = own
-			leeway := own
+			tolerance := own
 			if p := g.v.Scheme.p.timestamp; own == 0 && p != nil {
-				leeway = p.window
+				tolerance = p.window
 			}
 			judge := func(now time.Time, want bool) {
 				t.Helper()
 				v.Now = at(now)
 				_, err := v.Verify(g.r)
 				if want && err != nil || !want && reasonOf(err) != ReasonTimestampOutOfWindow {
-					t.Errorf("%s, tolerance %s, at %s: %v", g.name, leeway, now, err)
+					t.Errorf("%s, tolerance %s, at %s: %v", g.name, tolerance, now, err)
 				}
 			}
 			if claims.Nbf != 0 {
-				judge(time.Unix(claims.Nbf, 0).Add(-leeway), true)
-				judge(time.Unix(claims.Nbf, 0).Add(-leeway-1), false)
+				judge(time.Unix(claims.Nbf, 0).Add(-tolerance), true)
+				judge(time.Unix(claims.Nbf, 0).Add(-tolerance-1), false)
 				judge(time.Time{}, false)
 			}
-			judge(time.Unix(claims.Exp, 0).Add(leeway-1), true)
-			judge(time.Unix(claims.Exp, 0).Add(leeway), false)
+			judge(time.Unix(claims.Exp, 0).Add(tolerance-1), true)
+			judge(time.Unix(claims.Exp, 0).Add(tolerance), false)
 			judge(time.Unix(1<<40, 0), false)
 			ends++
 		}

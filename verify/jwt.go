@@ -9,9 +9,10 @@ import (
 
 // A compact JWS (RFC 7515, RFC 7519) is three parts joined by dots: header, claims,
 // signature, each base64url without padding. Four senders sign with one; what they
-// have in common is here and in jwt_scheme.go, their claims are in a file each. The algorithm is the
-// scheme's: what the header says must agree, it chooses only where the scheme has
-// several. Keys, and addresses of keys, that a header brings along are not looked at.
+// have in common is here and in jwt_scheme.go, their claims are in a file each. The
+// algorithm is the scheme's: what the header says must agree, it chooses only where
+// the scheme has several. Keys, and addresses of keys, that a header brings along are
+// not looked at.
 
 // jwtDepth is how deep header and claims may nest.
 const jwtDepth = 8

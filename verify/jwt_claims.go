@@ -60,21 +60,21 @@ func (c *check) moment(cs *jwtClaims, name string, demanded bool) (at time.Time,
 	return at, true, nil
 }
 
-// span judges nbf, which is included, and exp, which is not. A tolerance is what the
+// lifetime judges nbf, which is included, and exp, which is not. A tolerance is what the
 // clocks may differ by.
-func (c *check) span(cs *jwtClaims, nbf, exp bool) *Error {
-	leeway := time.Duration(0)
+func (c *check) lifetime(cs *jwtClaims, nbf, exp bool) *Error {
+	tolerance := time.Duration(0)
 	if c.p.timestamp != nil {
-		leeway = c.p.timestamp.window
+		tolerance = c.p.timestamp.window
 	}
 	if c.v.Tolerance != 0 {
-		leeway = c.v.Tolerance
+		tolerance = c.v.Tolerance
 	}
 	from, bounded, err := c.moment(cs, "nbf", nbf)
 	if err != nil {
 		return err
 	}
-	if bounded && c.now.Add(leeway).Before(from) {
+	if bounded && c.now.Add(tolerance).Before(from) {
 		c.envelope.Distance = from.Sub(c.now)
 		return c.fail(ReasonTimestampOutOfWindow, "claim:nbf")
 	}
@@ -82,7 +82,7 @@ func (c *check) span(cs *jwtClaims, nbf, exp bool) *Error {
 	if err != nil {
 		return err
 	}
-	if bounded && !c.now.Add(-leeway).Before(to) {
+	if bounded && !c.now.Add(-tolerance).Before(to) {
 		c.envelope.Distance = to.Sub(c.now)
 		return c.fail(ReasonTimestampOutOfWindow, "claim:exp")
 	}

@@ -5,9 +5,9 @@ import "time"
 // mondayLife is how long a token of monday is good for.
 const mondayLife = 300 * time.Second
 
-// mondayJWT is code:monday-jwt: HS256, the claims aud, which is the URL of the
-// endpoint, and exp. The body is not signed: whoever has one token can send what he
-// likes to that URL until it expires.
+// mondayJWT is code:monday-jwt: HS256, the claims aud, which is the public URL,
+// and exp. The body is not signed: whoever has one token can send anything
+// to that URL until it expires.
 //
 // Source: developer.monday.com/apps/docs/authorization-header.
 var mondayJWT = jwtScheme{
@@ -17,7 +17,7 @@ var mondayJWT = jwtScheme{
 		if err := c.stamped(cs, "iat"); err != nil {
 			return err
 		}
-		if err := c.span(cs, false, true); err != nil {
+		if err := c.lifetime(cs, false, true); err != nil {
 			return err
 		}
 		url, err := c.urlToken(partURL)
