@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Refusal counts the requests of one minute that were turned away for the same
@@ -82,13 +83,15 @@ func refusalArgs(list []Refusal) []any {
 	tenants, sources, minutes := make([]string, n), make([]string, n), make([]time.Time, n)
 	codes, reasons, keys, causes := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	counts, firsts, lasts := make([]int64, n), make([]time.Time, n), make([]time.Time, n)
-	requests, deliveries, peers := make([]*uuid.UUID, n), make([]string, n), make([]string, n)
+	requests := make([]pgtype.UUID, n) // pgx knows its array without a prepared statement too
+	deliveries, peers := make([]string, n), make([]string, n)
 	sizes, hashes := make([]int64, n), make([][]byte, n)
 	for i, r := range rows {
 		tenants[i], sources[i], minutes[i] = r.Tenant, r.Source, r.Minute
 		codes[i], reasons[i], keys[i], causes[i] = r.Code, r.Reason, r.KeyID, r.Cause
 		counts[i], firsts[i], lasts[i] = r.Count, r.FirstAt, r.LastAt
-		requests[i], deliveries[i], peers[i] = idOrNull(r.RequestID), clip(r.DeliveryID, 256), clip(r.Peer, 64)
+		requests[i] = pgtype.UUID{Bytes: r.RequestID, Valid: r.RequestID != uuid.Nil}
+		deliveries[i], peers[i] = clip(r.DeliveryID, 256), clip(r.Peer, 64)
 		if sizes[i] = r.BodySize; r.BodyHash != [32]byte{} {
 			hashes[i] = rows[i].BodyHash[:]
 		}
