@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -16,8 +15,8 @@ import (
 // After an error of Record, the same Tallies may be recorded again, unchanged: what
 // the first try has committed is not added twice, also where its answer was lost.
 // That knowledge is in the Tallies and in the database's record of its transactions:
-// it ends with the process, and with a fail-over to a standby that had not received
-// the first try; then the counts may be added once more, or be missing.
+// it ends with the process, and with a crash or fail-over after which the server has
+// not heard of the first try; then the counts may be added once more, or be missing.
 type Tallies struct {
 	Refusals []Refusal
 	KeyUses  []KeyUse
@@ -85,36 +84,43 @@ func (s *Store) recorded(ctx context.Context, t *Tallies) (bool, error) {
 
 // How long tallies are kept. The last use of a key stays, however old.
 const (
-	refusalAge = 30 * 24 * time.Hour
-	keyUseAge  = 90 * 24 * time.Hour
+	RefusalAge = 30 * 24 * time.Hour
+	KeyUseAge  = 90 * 24 * time.Hour
 )
+
+// pruneRows is the most rows of a table that one PruneTallies removes.
+const pruneRows = 1000
 
 // Rows that another process is deleting are left to it.
 const pruneRefusalsSQL = `
 DELETE FROM hooklatch.refusal WHERE id IN (
-	SELECT id FROM hooklatch.refusal WHERE minute < $1 ORDER BY minute, id LIMIT 1000 FOR UPDATE SKIP LOCKED)`
+	SELECT id FROM hooklatch.refusal WHERE minute < $1 ORDER BY minute, id LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
 const pruneKeyUsesSQL = `
 DELETE FROM hooklatch.key_use WHERE (source, tenant, key_id, scheme, hour) IN (
 	SELECT source, tenant, key_id, scheme, hour FROM hooklatch.key_use u
 	WHERE hour < $1 AND EXISTS (SELECT FROM hooklatch.key_use l
 		WHERE l.source = u.source AND l.tenant = u.tenant AND l.key_id = u.key_id AND l.scheme = u.scheme AND l.hour > u.hour)
-	ORDER BY hour LIMIT 1000 FOR UPDATE SKIP LOCKED)`
+	ORDER BY hour LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
-// PruneTallies removes refusals older than 30 days and uses of keys older than 90,
-// at most 1,000 of each, so that both tables stay bounded. The last use of each key
-// stays.
-func (s *Store) PruneTallies(ctx context.Context, now time.Time) error {
-	err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+// PruneTallies removes refusals older than RefusalAge and uses of keys older than
+// KeyUseAge, at most 1,000 of each, and says whether there may be more: who goes on
+// until there are none keeps both tables bounded. The last use of each key stays.
+func (s *Store) PruneTallies(ctx context.Context, now time.Time) (more bool, err error) {
+	count := func(tag pgconn.CommandTag) error {
+		more = more || tag.RowsAffected() == pruneRows
+		return nil
+	}
+	err = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue(pruneRefusalsSQL, now.Add(-refusalAge))
-		batch.Queue(pruneKeyUsesSQL, now.Add(-keyUseAge))
+		batch.Queue(pruneRefusalsSQL, now.Add(-RefusalAge), pruneRows).Exec(count)
+		batch.Queue(pruneKeyUsesSQL, now.Add(-KeyUseAge), pruneRows).Exec(count)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return storeError("prune tallies", classify(err, false), err)
+		return false, storeError("prune tallies", classify(err, false), err)
 	}
-	return nil
+	return more, nil
 }
 
 // clip cuts text to what its column holds.
@@ -123,11 +129,4 @@ func clip(s string, most int) string {
 		return s
 	}
 	return toText(s[:most-len("�")+1])
-}
-
-func idOrNull(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
-		return nil
-	}
-	return &id
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
@@ -360,8 +362,8 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	day := 24 * time.Hour
 	record(t, s, []Refusal{refused(-31*day, "a", "", ""), refused(-29*day, "b", "", "")},
 		[]KeyUse{used(-200*day, "k1", 1, 0), used(-100*day, "k1", 1, 0), used(-300*day, "k2", 1, 0), used(-250*day, "k2", 1, 0), used(0, "k3", 1, 0), used(-91*day, "k3", 1, 0)})
-	if err := s.PruneTallies(t.Context(), noon); err != nil {
-		t.Fatal(err)
+	if more, err := s.PruneTallies(t.Context(), noon); err != nil || more {
+		t.Fatal(more, err)
 	}
 	if got := refusals(t, s, RefusalFilter{}); len(got) != 1 || got[0].Reason != "b" {
 		t.Errorf("refusals left: %+v", got)
@@ -372,6 +374,62 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	}
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.key_use`); n != 3 || strings.Join(left, " ") != "k1100ns k2250ns k30s" {
 		t.Errorf("%d rows left: %s", n, left)
+	}
+}
+
+// A flood makes more rows in an hour than one pruning removes.
+func TestPruningSaysThatThereIsMore(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	exec(t, pool, `INSERT INTO hooklatch.refusal (tenant, source, minute, code, reason, key_id, cause, count, first_at, last_at, body_size)
+		SELECT 't1', 'src1', $1::timestamptz - make_interval(mins => n), 'c', 'r', '', '', 1, $1, $1, 0 FROM generate_series(1, 2500) n`, noon.Add(-RefusalAge))
+	runs := 1
+	for ; runs < 10; runs++ {
+		if more, err := s.PruneTallies(t.Context(), noon); err != nil {
+			t.Fatal(err)
+		} else if !more {
+			break
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.refusal`); n != 0 || runs != 3 {
+		t.Errorf("%d rows are left after %d prunings", n, runs)
+	}
+}
+
+// Behind a transaction pooler nothing is prepared, so no type is told by the server.
+func TestTalliesWithoutPreparedStatements(t *testing.T) {
+	t.Parallel()
+	_, migrated := newStore(t)
+	cfg := migrated.Config()
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := New(pool, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, bare := refused(0, "signature_mismatch", "k1", "no_match"), refused(0, "header_missing", "", "")
+	bare.RequestID, bare.DeliveryID, bare.BodyHash = uuid.Nil, "", [32]byte{}
+	for range 2 {
+		record(t, s, []Refusal{whole, bare}, []KeyUse{used(0, "k1", 1, 0)})
+	}
+	for name, f := range map[string]RefusalFilter{
+		"all": {}, "of a source": {Source: "src1", Since: noon}, "a delivery id": {ID: whole.DeliveryID}, "a request id": {ID: whole.RequestID.String()},
+	} {
+		got := refusals(t, s, f)
+		i := slices.IndexFunc(got, func(r Refusal) bool { return r.RequestID == whole.RequestID })
+		if i < 0 || got[i].BodyHash != whole.BodyHash || got[i].Count != 2 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := usages(t, s, KeyUsageFilter{Since: noon}); len(got) != 1 || got[0].Accepted != 2 {
+		t.Errorf("uses: %+v", got)
+	}
+	if _, err := s.PruneTallies(t.Context(), noon.Add(2*RefusalAge)); err != nil || len(refusals(t, s, RefusalFilter{})) != 0 {
+		t.Errorf("pruned: %v", err)
 	}
 }
 

@@ -146,5 +146,5 @@ func TestTalliesThatCannotBeWrittenStopNothing(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	sv.end()
-	sv.line(`"level":"WARN"`, "tallies of refusals and keys are not written")
+	sv.line(`"level":"WARN"`, "tallies of refusals and keys are lost")
 }

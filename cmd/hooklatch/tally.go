@@ -27,10 +27,10 @@ const (
 
 // tally counts refusals and uses of keys in memory, and adds them to the database
 // every few seconds: no request waits for it, none costs a round trip. What is not
-// yet added is lost when the process dies.
+// yet added is lost when the process is killed.
 type tally struct {
 	record      func(context.Context, *inbox.Tallies) error
-	prune       func(context.Context, time.Time) error
+	prune       func(context.Context, time.Time) (more bool, err error)
 	log         *slog.Logger
 	dropRefusal func() // a refusal was not counted
 	dropUse     func() // the same of a use of a key
@@ -181,18 +181,35 @@ func (t *tally) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			t.tell(t.flush(context.WithoutCancel(ctx)))
+			err := t.flush(context.WithoutCancel(ctx))
+			if err != nil { // nobody counts on
+				t.log.Warn("tallies of refusals and keys are lost: they could not be written before the end", "error", err)
+				return nil
+			}
+			t.tell(nil)
 			return nil
 		case <-tick.C:
 			err := t.flush(ctx)
 			if ctx.Err() == nil {
 				t.tell(err)
 			}
-			if now := time.Now(); err == nil && now.Sub(t.pruned) >= tallyPrune {
-				t.pruned = now
-				t.tell(t.prune(ctx, now))
+			if err == nil && time.Since(t.pruned) >= tallyPrune {
+				t.pruneOld(ctx)
 			}
 		}
+	}
+}
+
+// pruneOld removes what is old. Where there is more of it than one look takes, the
+// next flush goes on: a flood of refusals must not make rows faster than they go.
+func (t *tally) pruneOld(ctx context.Context) {
+	now := time.Now()
+	more, err := t.prune(ctx, now)
+	if !more {
+		t.pruned = now
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.Warn("old tallies of refusals and keys are not removed", "error", err)
 	}
 }
 

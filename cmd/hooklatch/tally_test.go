@@ -22,6 +22,7 @@ type database struct {
 	mu        sync.Mutex // where Run is at work
 	away      error
 	batches   []int
+	old       int // prunings that are needed until nothing old is left
 	prunes    int
 	refusals  map[string]int64 // reason, key, cause
 	uses      map[string][2]int64
@@ -45,11 +46,17 @@ func (d *database) record(_ context.Context, t *inbox.Tallies) error {
 	return nil
 }
 
+func (d *database) prune(context.Context, time.Time) (more bool, err error) {
+	d.prunes++
+	d.old--
+	return d.old > 0, nil
+}
+
 func newTestTally(d *database) (t *tally, dropped *atomic.Int64, log *bytes.Buffer) {
 	d.refusals, d.uses = map[string]int64{}, map[string][2]int64{}
 	dropped, log = &atomic.Int64{}, &bytes.Buffer{}
 	drop := func() { dropped.Add(1) }
-	return &tally{record: d.record, prune: func(context.Context, time.Time) error { d.prunes++; return nil }, log: newLogger(log, "info", "json"),
+	return &tally{record: d.record, prune: d.prune, log: newLogger(log, "info", "json"),
 		dropRefusal: drop, dropUse: drop, refusals: map[refusalKind]*inbox.Refusal{}, uses: map[useKind]*inbox.KeyUse{}}, dropped, log
 }
 
@@ -173,10 +180,28 @@ func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
 		if d.prunes != 3 {
 			t.Errorf("%d prunings in two hours", d.prunes)
 		}
+		// More that is old than one look takes: the next flushes go on.
+		d.old = 4
+		pass(time.Hour + 4*tallyEvery)
+		if d.prunes != 7 {
+			t.Errorf("%d prunings, want 4 more than 3", d.prunes)
+		}
 		y.request(refusedBy("c", ""), time.Now())
 		stop()
 		if err := <-ended; err != nil || d.refusals["c  "] != 1 {
 			t.Errorf("at the end: %v, %v", err, d.refusals)
 		}
 	})
+}
+
+// The log must not promise at the end that somebody counts on.
+func TestTalliesThatAreLostAtTheEndAreTold(t *testing.T) {
+	d := &database{away: errors.New("away")}
+	y, _, log := newTestTally(d)
+	y.request(refusedBy("a", ""), time.Now())
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := y.Run(ctx); err != nil || !strings.Contains(log.String(), "are lost") || strings.Contains(log.String(), "counted on") {
+		t.Errorf("%v, log:\n%s", err, log)
+	}
 }
