@@ -44,6 +44,7 @@ func TestSignatureSpellings(t *testing.T) {
 		{"list on two lines", `{"name":"S","list_sep":","}`, []string{zero, low}, ""},
 		{"list of ; on two lines", `{"name":"S","list_sep":";"}`, []string{zero, low}, ReasonHeaderDuplicated},
 		{"list of ;", `{"name":"S","list_sep":";"}`, []string{zero + ";" + low}, ""},
+		{"list of ; is not trimmed", `{"name":"S","list_sep":";"}`, []string{zero + "; " + low}, ReasonSignatureMismatch},
 		{"list by blanks", `{"name":"S","list_sep":" "}`, []string{zero + " " + low}, ""},
 		{"list by two blanks", `{"name":"S","list_sep":" "}`, []string{zero + "  " + low}, ""},
 		{"each line a value", `{"name":"S","multi_value":true}`, []string{zero, low}, ""},
@@ -122,6 +123,22 @@ func TestTokensAndPasswords(t *testing.T) {
 		v := Verifier{Scheme: c.scheme, Keys: testSet(t, pass)}
 		if _, err := v.Verify(c.r); reasonOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// Lengths of names are looked at first, so that most headers cost nothing.
+func TestHeaderNamesOfAnyLength(t *testing.T) {
+	for _, n := range []int{1, 63, 64, 65, 127, 128} {
+		name := strings.Repeat("s", n)
+		v := Verifier{Scheme: compile(t, `{"algo":"hmac-sha256","template":"{body}","signature":{"name":"`+name+`"}}`), Keys: oneKey(t)}
+		mac := hexMAC(sha256.New, "x")
+		for reason, h := range map[Reason]http.Header{
+			"": {strings.ToUpper(name): {mac}}, ReasonHeaderDuplicated: {name: {mac}, strings.ToUpper(name): {mac}},
+		} {
+			if _, err := v.Verify(Request{Header: h, Body: []byte("x")}); reasonOf(err) != reason {
+				t.Errorf("%d characters: %v, want %q", n, err, reason)
+			}
 		}
 	}
 }
