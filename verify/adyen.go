@@ -12,6 +12,10 @@ import (
 // not signed. A value may hold a colon and give a part to its neighbour, so none is
 // called signed.
 //
+// A colon in a field is not escaped, so where one ends could be moved. The reference
+// is the merchant's and may hold one; in the seven others, which Adyen makes, none is
+// let stand.
+//
 // Source: github.com/Adyen/adyen-node-api-library, src/utils/hmacValidator.ts.
 var adyen = coder{
 	algo:     "hmac-sha256",
@@ -22,12 +26,16 @@ var adyen = coder{
 	sign: signAdyen,
 }
 
-const maxAdyenItems = maxCandidates
+// adyenReference is the field that may hold colons.
+const adyenReference = "merchantReference"
 
 var adyenFields = [...][]string{
-	{"pspReference"}, {"originalReference"}, {"merchantAccountCode"}, {"merchantReference"},
+	{"pspReference"}, {"originalReference"}, {"merchantAccountCode"}, {adyenReference},
 	{"amount", "value"}, {"amount", "currency"}, {"eventCode"}, {"success"},
 }
+
+// maxAdyenItems are found in one scan. Adyen sends one in JSON.
+const maxAdyenItems = maxTargets / (len(adyenFields) + 1)
 
 func adyenPath(item int, field ...string) []string {
 	return append([]string{"notificationItems", strconv.Itoa(item), "NotificationRequestItem"}, field...)
@@ -78,20 +86,19 @@ func (r *adyenRequest) scan(c *check) (signatures []jsonTarget, err *Error) {
 		}
 		targets = append(targets, jsonTarget{path: adyenPath(i, "additionalData", "hmacSignature")})
 	}
-	jsonScan(c.r.Body, targets, depthUnverified)
+	jsonScanSigned(c.r.Body, targets)
 	var fields []string
 	for i := range targets {
 		t := &targets[i]
-		if t.err != nil || t.kind == jsonOther {
-			return nil, c.fail(ReasonBodyUnparsable, "json:"+strings.Join(t.path, "."))
-		}
-		if len(fields) == len(adyenFields) {
+		switch moved := strings.Contains(t.found, ":") && t.path[len(t.path)-1] != adyenReference; {
+		case t.err == nil && t.kind != jsonOther && len(fields) == len(adyenFields):
 			signatures = append(signatures, *t)
 			r.texts = append(r.texts, strings.Join(fields, ":"))
 			fields = fields[:0]
 			continue
-		}
-		if t.kind == jsonNull {
+		case t.err != nil, t.kind == jsonOther, moved:
+			return nil, c.fail(ReasonBodyUnparsable, "json:"+strings.Join(t.path, "."))
+		case t.kind == jsonNull:
 			t.found = ""
 		}
 		fields = append(fields, t.found)
@@ -105,7 +112,7 @@ func adyenItems(body []byte) (int, error) {
 	for i := range targets {
 		targets[i].path = []string{"notificationItems", strconv.Itoa(i)}
 	}
-	jsonScan(body, targets[:], depthUnverified)
+	jsonScanSigned(body, targets[:])
 	for i := range targets {
 		if targets[i].err != nil || targets[i].kind == jsonAbsent {
 			return i, targets[i].err

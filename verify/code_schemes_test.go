@@ -136,8 +136,8 @@ func TestAdyenCovers(t *testing.T) {
 	}
 	changes := []change{
 		{"the same item twice", body(item, item), ""},
-		{"32 items", body(many[1:]...), ""},
-		{"33 items", body(many...), ReasonSignatureMalformed},
+		{"as many items as are read", body(many[1:]...), ""},
+		{"one more", body(many...), ReasonSignatureMalformed},
 		{"no item", body(), ReasonSignatureMissing},
 		{"no list", replace("notificationItems", "items"), ReasonSignatureMissing},
 		{"an item without a signature behind", body(item, unsigned), ReasonSignatureMissing},
@@ -150,6 +150,14 @@ func TestAdyenCovers(t *testing.T) {
 		{"the list twice", replace(`"notificationItems":`, `"notificationItems":[],"notificationItems":`), ReasonBodyUnparsable},
 		{"an object", replace(`"success":"true"`, `"success":{"a":1}`), ReasonBodyUnparsable},
 		{"a list for an amount", replace(`"amount":{"currency":"EUR","value":1000}`, `"amount":[1]`), ReasonSignatureMismatch},
+		{"an object in place of the list", func(_ *Verifier, r *Request) {
+			r.Body = []byte(`{"notificationItems":{"0":{"NotificationRequestItem":` + item + `},"x":{"NotificationRequestItem":` + forged + `}}}`)
+		}, ReasonBodyUnparsable},
+		{"the list again in another case", replace(`{"live"`, `{"NotificationItems":[],"live"`), ReasonBodyUnparsable},
+		{"a field again in another case", replace(`"success":"true"`, `"success":"true","PSPReference":"forged"`), ReasonBodyUnparsable},
+		{"a field in another case, escaped", replace(`"success":"true"`, `"success":"true","\u0050spReference":"forged"`), ReasonBodyUnparsable},
+		{"a field with a letter that folds", replace(`"success":"true"`, `"success":"true","p\u017fpReference":"forged"`), ReasonBodyUnparsable},
+		{"a field in another case where no path leads", replace(`"reason":"reason"`, `"reason":"reason","x":{"PSPReference":"x"}`), ""},
 		{"true as a word", replace(`"success":"true"`, `"success":true`), ""},
 		{"no JSON", replace(`}]}`, `}]`), ReasonBodyUnparsable},
 		{"a number for a signature", replace(`"hmacSignature":"ipnxGCaUZ4l8TUW75a71/ghd2Fe5ffvX0pV4TLTntIc="`, `"hmacSignature":1`), ReasonSignatureMissing},
@@ -164,6 +172,21 @@ func TestAdyenCovers(t *testing.T) {
 		changes = append(changes, change{field, replace(field, changed), ReasonSignatureMismatch})
 	}
 	judgeChanges(t, "adyen/item-event", "", changes)
+	// Of P:O:M:a:b:1:EUR:E:true other fields could be made if others held colons.
+	s := compile(t, string(v.Scheme))
+	k, _ := NewKey("", []byte(v.Secret), s.SecretSpec())
+	sum := base64.StdEncoding.EncodeToString(k.mac(1, []byte("P:O:M:a:b:1:EUR:E:true")))
+	for fields, want := range map[string]Reason{
+		`"pspReference":"P","originalReference":"O","merchantAccountCode":"M","merchantReference":"a:b"`: "",
+		`"pspReference":"P:O","originalReference":"M","merchantAccountCode":"a","merchantReference":"b"`: ReasonBodyUnparsable,
+	} {
+		ver := Verifier{Scheme: s, Keys: testSet(t, k)}
+		_, err := ver.Verify(Request{Body: adyenItemsBody(`{` + fields + `,"amount":{"value":1,"currency":"EUR"},"eventCode":"E",` +
+			`"success":"true","additionalData":{"hmacSignature":"` + sum + `"}}`)})
+		if reasonOf(err) != want {
+			t.Errorf("%s: %v, want %q", fields, err, want)
+		}
+	}
 }
 
 func TestBraintreeCovers(t *testing.T) {
@@ -220,8 +243,8 @@ func TestSNSCovers(t *testing.T) {
 		{"the type", replace(`"Notification"`, `"UnsubscribeConfirmation"`), ReasonHeaderMissing},
 		{"a type that is none", replace(`"Notification"`, `"notification"`), ReasonBodyUnparsable},
 		{"no subject", replace(`"Subject": "My First Message", `, ``), ReasonSignatureMismatch},
-		{"no message", replace(`"Message":`, `"message":`), ReasonHeaderMissing},
-		{"no signature", replace(`"Signature":`, `"signature":`), ReasonSignatureMissing},
+		{"no message", replace(`"Message":`, `"X":`), ReasonHeaderMissing},
+		{"no signature", replace(`"Signature":`, `"X":`), ReasonSignatureMissing},
 		{"an empty signature", func(_ *Verifier, r *Request) {
 			r.Body = append(r.Body[:bytes.Index(r.Body, []byte(`"Signature":`))], `"Signature":""}`...)
 		}, ReasonSignatureMissing},
@@ -229,6 +252,11 @@ func TestSNSCovers(t *testing.T) {
 			r.Body = append(r.Body[:bytes.Index(r.Body, []byte(`"Signature":`))], `"Signature":"AAAA"}`...)
 		}, ReasonSignatureMalformed},
 		{"a member twice", replace(`"Message":`, `"Message":"x","Message":`), ReasonBodyUnparsable},
+		{"a member again in another case", replace(`"Message":`, `"message":"forged","Message":`), ReasonBodyUnparsable},
+		{"a member that is not there, in another case", replace(`"Message":`, `"token":"forged","Message":`), ReasonBodyUnparsable},
+		{"the header of another type", setHeader("X-Amz-Sns-Message-Type", "SubscriptionConfirmation"), ReasonHeaderDuplicated},
+		{"only the header of another type", setHeader("x-amz-sns-message-type", "SubscriptionConfirmation"), ReasonClaimMismatch},
+		{"no header of the type", setHeader("x-amz-sns-message-type"), ""},
 		{"a member that is not signed", replace(`{"Type"`, `{"X":"y","Type"`), ""},
 		{"no certificate", replace(`SigningCertURL`, `X`), ReasonKeySourceRefused},
 		{"too deep", replace(`{"Type"`, `{"X":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)+`,"Type"`), ReasonBodyUnparsable},
@@ -250,7 +278,7 @@ func TestSNSCovers(t *testing.T) {
 	} {
 		to := func(v *Verifier, r *Request) {
 			replace("https://sns.us-west-2.amazonaws.com/SimpleNotificationService-test.pem", url)(v, r)
-			replace(`"Message"`, `"message"`)(v, r) // decided before anything else
+			replace(`"Message"`, `"X"`)(v, r) // decided before anything else
 		}
 		changes = append(changes, change{url, to, ReasonKeySourceRefused})
 	}
@@ -406,7 +434,7 @@ func TestSchemesInCodeSignWhatTheyVerify(t *testing.T) {
 		{`{"algo":"code:twilio"}`, testSecret, Request{Header: form, Body: []byte("b=2&a=1"), URL: "/in?q=1"}, ""},
 		{`{"algo":"code:twilio"}`, testSecret, Request{Header: json, Body: []byte(`{"a":1}`), URL: "/in?q=1"}, ""},
 		{`{"algo":"code:twilio"}`, testSecret, Request{Header: json, Body: []byte(`{"a":1}`)}, ""},
-		{`{"algo":"code:adyen-item"}`, strings.Repeat("aB", 32), Request{Body: adyenItemsBody(`{"pspReference":"a:b","amount":{"value":10}}`, `{"additionalData":{"x":"y"},"success":true}`)}, ""},
+		{`{"algo":"code:adyen-item"}`, strings.Repeat("aB", 32), Request{Body: adyenItemsBody(`{"pspReference":"a","merchantReference":"a:b","amount":{"value":10}}`, `{"additionalData":{"x":"y"},"success":true}`)}, ""},
 		{`{"algo":"code:braintree"}`, "public|private", Request{Body: []byte("bt_payload=" + payload + "%0A")}, ""},
 		{`{"algo":"code:sns","params":["topic_arn"],"id":{"from":"json:/MessageId"}}`, pem, Request{Body: []byte(`{"Message":"<é>"}`)}, "dlv_1"},
 		{`{"algo":"code:sns","id":{"from":"json:/MessageId"}}`, pem, Request{Body: []byte(`{"Message":"m","Subject":"s","SignatureVersion":"1","MessageId":"own"}`)}, "own"},

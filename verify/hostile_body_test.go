@@ -45,6 +45,8 @@ func hostileBodies(name string) map[string][]byte {
 	switch name {
 	case "adyen":
 		item := `{"NotificationRequestItem":{"additionalData":{"hmacSignature":"` + strings.Repeat("A", 43) + `="}}},`
+		name := `"` + strings.Repeat(`\u0061`, 20) + `":1,`
+		all["escaped names"] = []byte(`{` + strings.Repeat(name, 2000) + `"notificationItems":[` + strings.Repeat(item, maxAdyenItems-1) + `{}]}`)
 		all["two thousand items"] = append(append([]byte(`{"notificationItems":[`), bytes.Repeat([]byte(item), 2000)...), "{}]}"...)
 	case "aws-sns":
 		all["ten thousand signatures"] = append(append([]byte(`{"Signature":"AA=="`), bytes.Repeat([]byte(`,"Signature":"AA=="`), 10000)...), '}')

@@ -3,6 +3,7 @@ package verify
 import (
 	"errors"
 	"math/bits"
+	"strings"
 )
 
 // How deep a body may nest: little before the signature is known to be right,
@@ -54,6 +55,19 @@ func jsonScan(text []byte, targets []jsonTarget, depth int) {
 		jsonScan(text, targets[:maxTargets], depth)
 	}
 	s := jsonScanner{text: text, depth: depth, targets: targets, live: 1<<len(targets) - 1}
+	s.scan()
+}
+
+// jsonScanSigned is jsonScan for a body of which only the targets, at most maxTargets,
+// are signed. What another reader could take in their place, it could be made to: many
+// do not tell case in names, and some walk over an object as over an array. So on the
+// path of a target neither is let stand.
+func jsonScanSigned(text []byte, targets []jsonTarget) {
+	s := jsonScanner{text: text, depth: depthUnverified, targets: targets, live: 1<<len(targets) - 1, exact: true}
+	s.scan()
+}
+
+func (s *jsonScanner) scan() {
 	if s.live == 0 {
 		return
 	}
@@ -64,8 +78,8 @@ func jsonScan(text []byte, targets []jsonTarget, depth int) {
 			err = errNotJSON
 		}
 	}
-	for i := range targets {
-		t := &targets[i]
+	for i := range s.targets {
+		t := &s.targets[i]
 		if t.err == nil {
 			t.err = err
 		}
@@ -87,6 +101,7 @@ type jsonScanner struct {
 	targets []jsonTarget
 	live    targetSet // those without an error of their own
 	unique  bool      // no name stands twice in any object, on a path or not
+	exact   bool      // nothing on a path that another reader could take for it
 }
 
 // errAllFailed ends a scan that can find nothing more.
@@ -205,13 +220,8 @@ func (s *jsonScanner) object(on targetSet, level int) error {
 				return err
 			}
 		}
-		var hit targetSet
-		for t := on & s.live; t != 0; t &= t - 1 {
-			if i := bits.TrailingZeros64(uint64(t)); nameIs(raw, escaped, s.targets[i].path[level]) {
-				hit |= 1 << i
-			}
-		}
-		if twice := hit & seen; twice != 0 {
+		hit, alike := s.hits(on&s.live, level, raw, escaped)
+		if twice := hit&seen | alike; twice != 0 {
 			if err := s.failAll(twice, errTwice); err != nil {
 				return err
 			}
@@ -232,6 +242,32 @@ func (s *jsonScanner) object(on targetSet, level int) error {
 			return err
 		}
 	}
+}
+
+// hits are the targets whose next step is the name, and, where that matters, those
+// for which another reader could take it.
+func (s *jsonScanner) hits(on targetSet, level int, raw []byte, escaped bool) (hit, alike targetSet) {
+	if on == 0 {
+		return 0, 0
+	}
+	name := ""
+	if escaped || s.exact {
+		var err error
+		if name, err = jsonText(raw, escaped); err != nil {
+			return 0, 0
+		}
+		raw = []byte(name)
+	}
+	for t := on; t != 0; t &= t - 1 {
+		i := bits.TrailingZeros64(uint64(t))
+		switch want := s.targets[i].path[level]; {
+		case s.exact && (arrayIndex(want) >= 0 || string(raw) != want && strings.EqualFold(name, want)):
+			alike |= 1 << i
+		case string(raw) == want:
+			hit |= 1 << i
+		}
+	}
+	return hit, alike
 }
 
 // addName is for texts whose every name counts; a map, since they are many.

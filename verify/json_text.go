@@ -72,14 +72,6 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-func nameIs(raw []byte, escaped bool, name string) bool {
-	if !escaped {
-		return string(raw) == name
-	}
-	text, err := jsonText(raw, true)
-	return err == nil && text == name
-}
-
 // jsonText decodes a string whose escapes are well formed. A lone surrogate is
 // refused, not replaced: two ids would become one.
 func jsonText(raw []byte, escaped bool) (string, error) {

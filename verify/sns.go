@@ -29,7 +29,10 @@ var sns = coder{
 	sign: signSNS,
 }
 
-const snsTopic = "topic_arn"
+const (
+	snsTopic = "topic_arn"
+	snsType  = "x-amz-sns-message-type"
+)
 
 // The members that are signed, in their order; Subject only where there is one.
 var (
@@ -93,7 +96,7 @@ func (r *snsRequest) scan(c *check) *Error {
 	for i, name := range snsMembers {
 		targets[i].path = []string{name}
 	}
-	jsonScan(c.r.Body, targets, depthUnverified)
+	jsonScanSigned(c.r.Body, targets)
 	r.members = make(map[string]string, len(targets))
 	for i := range targets {
 		switch t := &targets[i]; {
@@ -144,10 +147,17 @@ func (r *snsRequest) fits(_ *check, k *Key) bool {
 	return k.Secret.data().public.verify(&r.algo, r.text, r.sig)
 }
 
-// claims holds the topic against the pinned one.
+// claims holds the topic against the pinned one, and the type against the header that
+// repeats it and is not signed: by a header alone a notification would be taken for a
+// confirmation, whose URL is one to visit and would not be signed either.
 func (r *snsRequest) claims(c *check) *Error {
 	pinned := c.v.Params[snsTopic]
+	kind, there, err := headerValue(c.r.Header, snsType)
 	switch {
+	case err != nil:
+		return c.fail(ReasonHeaderDuplicated, snsType)
+	case there && kind != r.members["Type"]:
+		return c.fail(ReasonClaimMismatch, snsType)
 	case pinned == "" && slices.Contains(c.p.recipe.Params, snsTopic):
 		return c.fail(ReasonPrecondition, "param:"+snsTopic)
 	case pinned != "" && pinned != r.members["TopicArn"]:
