@@ -11,6 +11,20 @@
 //	if err := v.Check(); err != nil { … }        // once, at start
 //	envelope, err := v.Verify(verify.Request{Method: r.Method, URL: r.RequestURI, Header: r.Header, Body: body})
 //
+// # Which call when
+//
+//	Check          once, at start: what could never verify
+//	CheckHeader    before the body is read: is it worth reading?
+//	MayHandshake   beside it: may it be a handshake, which CheckHeader knows nothing of?
+//	Verify         with the body: is this a delivery, rightly signed?
+//	Receive        the same, where the sender may ask before it sends
+//	Handshake      that alone, for requests by another method than POST
+//	Applies        which of two schemes, while a sender goes over to another
+//	Explain        after a refusal, and behind the answer: why?
+//	Sign           what Verify takes, as headers; SignRequest where they do not hold it
+//
+// Verify alone is enough for a server that reads bodies anyway and has no handshakes.
+//
 // # Schemes are data
 //
 // A [Recipe] says where the signature stands, how it is spelled, which text is
@@ -76,8 +90,7 @@
 //
 // Some senders ask before they send: a challenge to be echoed, a ping, a secret
 // handed over. A recipe lists these requests and their answers, each of a kind that
-// bounds it. [Verifier.Receive] is Verify that knows them; [Verifier.Handshake] looks
-// for nothing else. Where the sender signs them they are verified first. What is
+// bounds it. Where the sender signs them they are verified first. What is
 // echoed is short and holds nothing that HTML reacts to. An answer under the signing
 // key is a MAC over at most 128 letters, digits, _, = and -, and no delivery is taken
 // whose signed text is that: nobody can have a webhook signed here. Bound how often
