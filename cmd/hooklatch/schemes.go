@@ -278,7 +278,7 @@ func answerText(ack *verify.Ack) string {
 	}
 	switch {
 	case ack.OnConflict == "accept_first":
-		text += "; other bytes under a known id: the first stay, answered as a success"
+		text += "; 409 for other bytes under a known id, though a success would serve the sender better: that is not in this version"
 	case ack.ConflictStatus != 0:
 		text += fmt.Sprintf("; %d for other bytes under a known id", ack.ConflictStatus)
 	}
