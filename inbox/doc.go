@@ -24,10 +24,10 @@
 //	   └──▶ Claim again when due
 //
 // Three further states are decided by a person, cancelled, or by order of
-// revisions, held and superseded; nothing in this version sets them. A lease is columns on the row, not a state:
-// an expired lease is simply due again. Every lease has a token, one higher than
-// the last; Settle and Renew with an older token change nothing and return
-// [ErrLeaseLost].
+// revisions, held and superseded; nothing in this version sets them. A lease is
+// columns on the row, not a state: an expired lease is simply due again. Every lease
+// has a token, one higher than the last; Settle and Renew with an older token change
+// nothing and return [ErrLeaseLost].
 //
 // # What is promised, and where it stops
 //
