@@ -22,28 +22,38 @@ const (
 
 func (f family) shared() bool { return f >= familyHMAC && f <= familyBasic }
 
-// hashes are the digests of the shared-secret algorithms; algorithm.hash is an
-// index into them.
+// Indexes into hashes.
+const (
+	hashSHA1 = iota
+	hashSHA256
+	hashSHA512
+	hashSHA384
+)
+
+// hashes are those of the shared-secret algorithms.
 var hashes = [...]struct {
 	new  func() hash.Hash
 	size int
-}{{sha1.New, sha1.Size}, {sha256.New, sha256.Size}, {sha512.New, sha512.Size}, {sha512.New384, sha512.Size384}}
+}{
+	hashSHA1: {sha1.New, sha1.Size}, hashSHA256: {sha256.New, sha256.Size},
+	hashSHA512: {sha512.New, sha512.Size}, hashSHA384: {sha512.New384, sha512.Size384},
+}
 
 type algorithm struct {
 	family      family
-	hash        int
+	hash        int  // index into hashes
 	least, most int  // length of a signature in bytes
 	sha1        bool // of a public-key algorithm
 }
 
 var algorithms = map[string]algorithm{
-	"hmac-sha1":         {family: familyHMAC, hash: 0, least: 20, most: 20},
-	"hmac-sha256":       {family: familyHMAC, hash: 1, least: 32, most: 32},
-	"hmac-sha512":       {family: familyHMAC, hash: 2, least: 64, most: 64},
-	"hash-sha1":         {family: familyHash, hash: 0, least: 20, most: 20},
-	"hash-sha256":       {family: familyHash, hash: 1, least: 32, most: 32},
-	"token":             {family: familyToken, hash: 1, least: 1, most: maxSecret},
-	"basic":             {family: familyBasic, hash: 1, least: 1, most: 1024},
+	"hmac-sha1":         {family: familyHMAC, hash: hashSHA1, least: 20, most: 20},
+	"hmac-sha256":       {family: familyHMAC, hash: hashSHA256, least: 32, most: 32},
+	"hmac-sha512":       {family: familyHMAC, hash: hashSHA512, least: 64, most: 64},
+	"hash-sha1":         {family: familyHash, hash: hashSHA1, least: 20, most: 20},
+	"hash-sha256":       {family: familyHash, hash: hashSHA256, least: 32, most: 32},
+	"token":             {family: familyToken, hash: hashSHA256, least: 1, most: maxSecret},
+	"basic":             {family: familyBasic, hash: hashSHA256, least: 1, most: 1024},
 	"ed25519":           {family: familyEd25519, least: 64, most: 64},
 	"ecdsa-p256-sha256": {family: familyECDSA, least: 8, most: 72},
 	"rsa-pkcs1-sha256":  {family: familyRSA, least: leastRSABits / 8, most: 1024},

@@ -175,7 +175,7 @@ func TestAdyenCovers(t *testing.T) {
 	// Of P:O:M:a:b:1:EUR:E:true other fields could be made if others held colons.
 	s := compile(t, string(v.Scheme))
 	k, _ := NewKey("", []byte(v.Secret), s.SecretSpec())
-	sum := base64.StdEncoding.EncodeToString(k.mac(1, []byte("P:O:M:a:b:1:EUR:E:true")))
+	sum := base64.StdEncoding.EncodeToString(k.mac(hashSHA256, []byte("P:O:M:a:b:1:EUR:E:true")))
 	for fields, want := range map[string]Reason{
 		`"pspReference":"P","originalReference":"O","merchantAccountCode":"M","merchantReference":"a:b"`: "",
 		`"pspReference":"P:O","originalReference":"M","merchantAccountCode":"a","merchantReference":"b"`: ReasonBodyUnparsable,
@@ -367,7 +367,7 @@ func TestHook0Covers(t *testing.T) {
 	head := "1800000000.x-event-id x-type.evt-1.user.created."
 	r := Request{Header: http.Header{
 		"X-Event-Id": {"evt-1"}, "X-Type": {"user.created"},
-		"X-Hook0-Signature": {"t=1800000000,h=x-event-id x-type,v1=" + hex.EncodeToString(k.mac(1, []byte(head), nil))},
+		"X-Hook0-Signature": {"t=1800000000,h=x-event-id x-type,v1=" + hex.EncodeToString(k.mac(hashSHA256, []byte(head), nil))},
 	}}
 	if env, err := ver.Verify(r); err != nil || !env.IDSigned {
 		t.Errorf("%+v, %v", env, err)

@@ -116,7 +116,7 @@ func TestExplainTellsNoSecret(t *testing.T) {
 			never = append(never, explainK1)
 		}
 		for _, k := range []string{explainK1, explainK2} {
-			sum := macOf(hashes[1].new, false, k, "v1."+r.Header.Get("X-Webhook-Timestamp")+".dlv_1."+string(r.Body))
+			sum := macOf(hashes[hashSHA256].new, false, k, "v1."+r.Header.Get("X-Webhook-Timestamp")+".dlv_1."+string(r.Body))
 			never = append(never, hex.EncodeToString(sum), base64.StdEncoding.EncodeToString(sum), string(sum), r.Header.Get("X-Webhook-Signature"))
 			never = append(never, hex.EncodeToString([]byte(k)), base64.StdEncoding.EncodeToString([]byte(k)))
 		}
@@ -309,7 +309,7 @@ func TestPropertyExplainFindsASingleFault(t *testing.T) {
 			{mistake{}, ""},
 			{mistake{key: key + "_2"}, "key_other"},
 			{mistake{key: key + "\n"}, "key_sender_newline"},
-			{mistake{hash: hashes[0].new}, "hash_sha1"},
+			{mistake{hash: hashes[hashSHA1].new}, "hash_sha1"},
 			{mistake{plain: true}, "hash_plain"},
 			{mistake{signed: body}, "frame_body_only"},
 			{mistake{signed: explainTime + "." + body}, "frame_ts_body"},

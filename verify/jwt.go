@@ -25,9 +25,9 @@ type jwtAlgorithm struct {
 }
 
 var (
-	jwtHS256 = jwtAlgorithm{"HS256", 1, 32}
-	jwtHS384 = jwtAlgorithm{"HS384", 3, 48}
-	jwtHS512 = jwtAlgorithm{"HS512", 2, 64}
+	jwtHS256 = jwtAlgorithm{"HS256", hashSHA256, 32}
+	jwtHS384 = jwtAlgorithm{"HS384", hashSHA384, 48}
+	jwtHS512 = jwtAlgorithm{"HS512", hashSHA512, 64}
 	jwtES256 = jwtAlgorithm{"ES256", -1, 64}
 )
 

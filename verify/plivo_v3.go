@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"crypto/hmac"
 	"net/http"
 	"strconv"
 	"strings"
@@ -48,12 +47,7 @@ func (r *plivoRequest) read(c *check) *Error {
 }
 
 func (r *plivoRequest) fits(c *check, k *Key) bool {
-	want, hit := k.mac(1, r.text), false
-	for i := 0; i < c.count; i++ {
-		equal := hmac.Equal(want, c.p.signature.decode(nil, c.candidates[i]))
-		hit = equal || hit
-	}
-	return hit
+	return c.candidateIs(k.mac(c.p.algo.hash, r.text))
 }
 
 func (r *plivoRequest) claims(*check) *Error { return nil }
@@ -87,18 +81,15 @@ func (c *check) plivoText(nonce string) (string, *Error) {
 
 // signPlivo makes the nonce of the time where the request has none.
 func signPlivo(c *check, k *Key, _ SignOptions) (Request, error) {
-	add := http.Header{}
 	nonce, there, err := headerValue(c.r.Header, plivoNonce)
 	if !there && err == nil {
 		nonce = strconv.FormatInt(c.now.UnixNano(), 10)
-		add.Set(plivoNonce, nonce)
+		c.addHeader(plivoNonce, nonce)
 	}
 	text, fault := c.plivoText(nonce)
 	if fault != nil {
 		return Request{}, fault
 	}
-	add.Set(plivoSignature, c.p.signature.encode(k.mac(1, []byte(text))))
-	full := c.r
-	full.Header = join(c.r.Header, add)
-	return full, nil
+	c.addHeader(plivoSignature, c.p.signature.encode(k.mac(c.p.algo.hash, []byte(text))))
+	return c.r, nil
 }

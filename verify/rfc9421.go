@@ -233,7 +233,7 @@ func (r *messageRequest) fits(c *check, k *Key) bool {
 	public := k.Secret.data().public
 	switch c.p.sigAlg() {
 	case defaultSigAlg:
-		return hmac.Equal(k.mac(1, r.base), r.signature)
+		return hmac.Equal(k.mac(hashSHA256, r.base), r.signature)
 	case "ecdsa-p256-sha256":
 		return public.verifyRS(r.base, r.signature)
 	case "rsa-pss-sha512":

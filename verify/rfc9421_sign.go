@@ -53,7 +53,7 @@ func (c *check) messageSignature(k *Key, base []byte) ([]byte, error) {
 	public := k.Secret.data().public
 	switch c.p.sigAlg() {
 	case defaultSigAlg:
-		return k.mac(1, base), nil
+		return k.mac(hashSHA256, base), nil
 	case "ecdsa-p256-sha256":
 		return public.signRS(base)
 	case "rsa-pss-sha512":

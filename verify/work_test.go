@@ -26,9 +26,9 @@ func (c countingHash) Sum(b []byte) []byte { c.sums.Add(1); return c.Hash.Sum(b)
 // BenchmarkRefusals.
 func TestRefusalsDoEqualWork(t *testing.T) {
 	var written, sums atomic.Int64
-	usual := hashes[1].new
-	hashes[1].new = func() hash.Hash { return countingHash{usual(), &written, &sums} }
-	defer func() { hashes[1].new = usual }()
+	usual := hashes[hashSHA256].new
+	hashes[hashSHA256].new = func() hash.Hash { return countingHash{usual(), &written, &sums} }
+	defer func() { hashes[hashSHA256].new = usual }()
 
 	work := func(name string, change func(v *Verifier, r *Request), want Reason) [2]int64 {
 		v := benchVerifier(t, "zhisou-v1", 2)
@@ -88,9 +88,9 @@ func TestRefusalsDoEqualWork(t *testing.T) {
 // others when none does.
 func TestEveryKeyIsTriedWithoutAKeyID(t *testing.T) {
 	var written, sums atomic.Int64
-	usual := hashes[1].new
-	hashes[1].new = func() hash.Hash { return countingHash{usual(), &written, &sums} }
-	defer func() { hashes[1].new = usual }()
+	usual := hashes[hashSHA256].new
+	hashes[hashSHA256].new = func() hash.Hash { return countingHash{usual(), &written, &sums} }
+	defer func() { hashes[hashSHA256].new = usual }()
 	for signer := range 4 {
 		v := benchVerifier(t, "stripe", 4)
 		r := Request{Method: "POST", Body: make([]byte, 1536)}
