@@ -112,6 +112,8 @@ func TestFieldsThatCodeDoesNotRead(t *testing.T) {
 		`{"algo":"code:sns","min_signature_version":3}`:                                    "min_signature_version",
 		`{"algo":"code:sns","params":["webhook_id"]}`:                                      "params[0]",
 		`{"algo":"code:sns","secret_spec":{"encoding":"utf8"}}`:                            "secret_spec.encoding",
+		`{"algo":"code:plaid-jwt","key_id":{"from":"header:X"}}`:                           "key_id",
+		`{"algo":"code:rfc9421","key_id":{"from":"header:X"}}`:                             "key_id",
 		`{"algo":"code:adyen-item","secret_spec":{"encoding":"pem"}}`:                      "secret_spec.encoding",
 		`{"algo":"code:hook0","id":{"from":"header:X-Event-Id","signed":true}}`:            "id.signed",
 		`{"algo":"code:hook0","id":{"from":"header:X-Hook0-Signature"}}`:                   "id.from",

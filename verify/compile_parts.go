@@ -262,6 +262,9 @@ func (b *builder) keyID() error {
 	if b.r.KeyID == nil {
 		return nil
 	}
+	if b.p.keyID.kind != placeNone {
+		return fmt.Errorf("does not go with %s, where the signature names the key", b.r.Algo)
+	}
 	if len(b.r.KeyID.From) != 1 {
 		return wrongf("from", "names one place")
 	}
