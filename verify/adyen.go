@@ -3,14 +3,14 @@ package verify
 import (
 	"crypto/hmac"
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Adyen signs eight fields of each item of a notification, joined by colons, by
 // HMAC-SHA256 in base64; the signature stands in the item. The rest of the body is
-// not signed. A value may hold a colon and give a part to its neighbour, so none is
-// called signed.
+// not signed.
 //
 // A colon in a field is not escaped, so where one ends could be moved. The reference
 // is the merchant's and may hold one; in the seven others, which Adyen makes, none is
@@ -21,6 +21,7 @@ var adyen = coder{
 	algo:     "hmac-sha256",
 	encoding: "hex",
 	compile:  compileAdyen,
+	covers:   coversAdyen,
 	signs:    []string{"eight fields of each item"}, part: "eight fields of each item",
 	open: func(c *check) *Error { c.coded = &adyenRequest{}; return nil },
 	sign: signAdyen,
@@ -45,6 +46,18 @@ func compileAdyen(b *builder) error {
 	return b.signatureOf(&SignatureRecipe{
 		In: "json", Name: strings.Join(adyenPath(0, "additionalData", "hmacSignature"), "."), Encoding: "base64",
 	})
+}
+
+func coversAdyen(_ *builder, v *place) bool {
+	if v.kind != placeJSON || len(v.path) < 4 {
+		return false
+	}
+	for _, field := range adyenFields {
+		if slices.Equal(v.path, adyenPath(arrayIndex(v.path[1]), field...)) {
+			return true
+		}
+	}
+	return false
 }
 
 // adyenRequest has the signed text of each item; the candidates are their signatures.

@@ -144,7 +144,7 @@ func TestWhatSchemesInCodeSay(t *testing.T) {
 		url, body, time, id     bool
 	}{
 		{`{"algo":"code:twilio","id":{"from":"form:MessageSid"}}`, "utf8", "X-Twilio-Signature Content-Type", true, false, false, false},
-		{`{"algo":"code:adyen-item","id":{"from":"json:/notificationItems/0/NotificationRequestItem/pspReference"}}`, "hex", "", false, false, false, false},
+		{`{"algo":"code:adyen-item","id":{"from":"json:/notificationItems/0/NotificationRequestItem/pspReference"}}`, "hex", "", false, false, false, true},
 		{`{"algo":"code:braintree","id":{"from":"form:bt_payload"}}`, "utf8", "", false, false, false, true},
 		{`{"algo":"code:sns","id":{"from":"json:/MessageId"}}`, "pem", "", false, false, false, true},
 		{`{"algo":"code:contentful","id":{"from":"json:/sys/id"}}`, "utf8",
