@@ -31,7 +31,8 @@ func keysListCommand(s *stdio) *cli.Command {
 		Usage: "list keys with their span, last use and share, and whether each may be retired",
 		Description: example("List the keys of the configuration, and those that were used and stand in it no more.\n"+
 			"share is the key's part of the new deliveries that the source has accepted since the\n"+
-			"time that the header names; repeats of a delivery are not counted, but are a use.\n"+
+			"time that the header names, at most 90 days ago; repeats of a delivery are not counted,\n"+
+			"but are a use.\n"+
 			"No secret is read. The server need not run; one that does is behind by a few seconds.\n"+
 			"The database is that of the configuration.",
 			"hooklatch keys list -c hooklatch.yaml",
@@ -56,6 +57,9 @@ func keysList(ctx context.Context, s *stdio, file, source, since string, asJSON 
 	}
 	if !from.Before(now) {
 		return usagef("--since 7d", "keys list: --since %s lies ahead", since)
+	}
+	if oldest := now.Add(-inbox.KeyUseAge); from.Before(oldest) {
+		from = oldest // a share since then would be one of a part
 	}
 	from = from.Truncate(time.Hour) // uses are counted by the hour
 	cfg, err := readConfig(file)
@@ -107,7 +111,7 @@ type keyLine struct {
 	Verdict      string `json:"verdict"`
 
 	alone  bool // no other key is active
-	newest bool // every other active key became valid earlier
+	newest bool // every other active key became valid earlier, or is for the scheme that the sender leaves
 }
 
 // keyReport brings the configuration and the uses together.
@@ -136,16 +140,24 @@ func (k keyConfig) active(t time.Time) bool {
 
 func newKeyLine(source string, src *sourceConfig, k keyConfig, now time.Time) *keyLine {
 	line := &keyLine{V: 1, Source: source, Tenant: src.Tenant, KeyID: k.ID, NotBefore: moment(k.NotBefore), NotAfter: moment(k.NotAfter), State: keyActive}
-	if schemes, err := src.compile(); err == nil {
+	schemes, err := src.compile()
+	if err == nil {
 		line.Scheme = cmp.Or(k.Scheme, schemes[0].Name())
 	}
+	// Of two schemes the second is the one that the sender goes over to.
+	second := func(k keyConfig) bool { return len(schemes) == 2 && k.Scheme == schemes[1].Name() }
 	later := false
 	line.alone, line.newest = true, true
 	for _, other := range src.Keys {
-		if other.ID != k.ID && other.Scheme == k.Scheme && other.active(now) {
-			line.alone = false
+		if other.ID == k.ID || !other.active(now) {
+			continue
+		}
+		line.alone = false
+		if len(schemes) < 2 || other.Scheme == k.Scheme {
 			line.newest = line.newest && other.NotBefore.Before(k.NotBefore)
 			later = later || other.NotBefore.After(k.NotBefore)
+		} else {
+			line.newest = line.newest && second(k)
 		}
 	}
 	switch {

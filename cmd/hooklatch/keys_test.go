@@ -15,6 +15,8 @@ func TestVerdictsOnKeys(t *testing.T) {
 		return keyConfig{ID: id, NotBefore: notBefore, NotAfter: notAfter}
 	}
 	none := time.Time{}
+	of := func(scheme string, k keyConfig) keyConfig { k.Scheme = scheme; return k }
+	change := []keyConfig{of("zhisou-v1", span("old", long, none)), of("timestamped-sha256", span("new", none, none))}
 	rotation := []keyConfig{span("old", none, now.Add(time.Hour)), span("new", long, none)}
 	use := func(id string, first, last time.Time, accepted int64) inbox.KeyUsage {
 		return inbox.KeyUsage{Tenant: "acme", Source: "billing", KeyID: id, Scheme: "zhisou-v1", FirstHour: first, LastUsed: last, Accepted: accepted}
@@ -47,12 +49,20 @@ func TestVerdictsOnKeys(t *testing.T) {
 		{"newest, unused", []keyConfig{rotation[1], rotation[0]}, []inbox.KeyUsage{use("old", long, now, 10)}, keyActive, "the newest key, not in use yet"},
 		{"newest, used", []keyConfig{rotation[1], rotation[0]}, []inbox.KeyUsage{use("new", long, now, 10)}, keyActive, "the newest key, in use"},
 		{"two without a span", []keyConfig{span("a", none, none), span("b", none, none)}, []inbox.KeyUsage{use("b", long, now, 10)}, keyActive, safe},
+		{"one names the only scheme", []keyConfig{rotation[0], of("zhisou-v1", rotation[1])}, []inbox.KeyUsage{use("new", long, now, 10)}, keyRetiring, safe},
+		{"the other scheme has taken over", change, []inbox.KeyUsage{use("old", long, from.Add(-time.Second), 0), use("new", long, now, 10)}, keyActive, safe},
+		{"the other scheme has not yet", change, []inbox.KeyUsage{use("old", long, now, 10)}, keyActive, "old still signs 100 %: do not retire"},
+		{"new scheme, unused", []keyConfig{change[1], change[0]}, []inbox.KeyUsage{use("old", long, now, 10)}, keyActive, "the newest key, not in use yet"},
 		{"expired at this instant", []keyConfig{span("old", none, now), rotation[1]}, nil, keyExpired, "expired 0 s ago: refused"},
 		{"expired", []keyConfig{span("old", none, now.Add(-3*time.Hour)), rotation[1]}, nil, keyExpired, "expired 3 h ago: refused"},
 		{"valid from this instant", []keyConfig{span("old", now, none)}, nil, keyActive, "the only active key: do not retire"},
 		{"not yet valid", []keyConfig{span("old", now.Add(time.Hour), none), rotation[1]}, nil, keyNotYetValid, "valid from 2026-11-30T13:00:00Z"},
 	} {
-		cfg := &config{Sources: map[string]*sourceConfig{"billing": {Tenant: "acme", Keys: c.keys}}}
+		scheme := schemeConfig{name: "zhisou-v1"}
+		if c.keys[0].Scheme != "" {
+			scheme.second = &schemeConfig{name: "timestamped-sha256"}
+		}
+		cfg := &config{Sources: map[string]*sourceConfig{"billing": {Tenant: "acme", Keys: c.keys, Scheme: scheme}}}
 		r := newKeyReport(cfg, "billing", from, now)
 		for _, u := range c.uses {
 			r.used(u)

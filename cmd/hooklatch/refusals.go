@@ -39,9 +39,13 @@ func refusalsCommand(s *stdio) *cli.Command {
 }
 
 func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, since string, asJSON bool) error {
-	from, err := parseMoment("--since", since, time.Now())
+	now := time.Now()
+	from, err := parseMoment("--since", since, now)
 	if err != nil {
 		return err
+	}
+	if oldest := now.Add(-inbox.RefusalAge); from.Before(oldest) {
+		from = oldest // the window that is named holds all that was refused in it
 	}
 	if code != "" && !slices.Contains(proxy.Codes(), code) {
 		return usagef("--code signature_invalid", "refusals: unknown code %q: %s are known", code, listed(proxy.Codes()))

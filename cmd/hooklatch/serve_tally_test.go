@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 	"github.com/hooklatch/hooklatch/verify"
@@ -110,6 +111,13 @@ func TestRefusalsAndKeysAreToldApartInLogTallyAndCommands(t *testing.T) {
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("keys list lacks %s:\n%s", want, out)
+		}
+	}
+	// No window is named that reaches beyond what is kept.
+	year := time.Now().AddDate(-1, 0, 0).UTC().Format("2006")
+	for _, args := range [][]string{{"keys", "list"}, {"refusals"}} {
+		if out := command(append(args, "--since", "366d")...); strings.Contains(strings.ToLower(out), "since "+year) {
+			t.Errorf("%v: the window is of a year:\n%s", args, out)
 		}
 	}
 	out = command("refusals", "--json")
