@@ -54,10 +54,16 @@ func complete(s *stdio, words []string) int {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	typed := words[len(words)-1]
-	for _, choice := range completions(newApp(s), words[:len(words)-1]) {
+	typed, begin := words[len(words)-1], ""
+	// bash hands --scheme=st over as three words, others as one.
+	words = slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(word string) bool { return word == "=" })
+	if flag, value, ok := strings.Cut(typed, "="); ok && strings.HasPrefix(flag, "-") {
+		words, typed, begin = append(words, flag), value, flag+"="
+	}
+	typed = strings.TrimPrefix(typed, "=")
+	for _, choice := range completions(newApp(s), words) {
 		if strings.HasPrefix(choice, typed) && (typed != "" || !strings.HasPrefix(choice, "-")) {
-			fmt.Fprintln(s.out, choice)
+			fmt.Fprintln(s.out, begin+choice)
 		}
 	}
 	return exitOK
