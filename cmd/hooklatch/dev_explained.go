@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/hooklatch/hooklatch/proxy"
@@ -12,8 +13,9 @@ func (e *devEvents) explained(x *proxy.Explained) {
 	switch {
 	case x.Dropped || len(x.Causes) == 0:
 	case e.kind == "lines":
+		id := cmp.Or(x.DeliveryID, "request "+requestID(x.RequestID))
 		for _, c := range x.Causes {
-			e.print(e.line("└", colourRed, x.Source, x.DeliveryID, "", c.Code, c.Text))
+			e.print(e.line("└", colourRed, x.Source, id, "", c.Code, c.Text))
 		}
 	case e.kind == "json":
 		line := devExplained{V: 1, Time: time.Now().UTC(), Event: "explained", RequestID: requestID(x.RequestID), Source: x.Source, DeliveryID: x.DeliveryID}

@@ -22,7 +22,8 @@ func refusalsCommand(s *stdio) *cli.Command {
 		Description: example("Count refused requests by source, reason, key and cause, with one of them as a sample:\n"+
 			"its size, body hash, delivery id and request id. Bodies of refused requests are not\n"+
 			"kept. A cause is there where the server has looked into a signature that did not match,\n"+
-			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n\n"+databaseHelp,
+			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n"+
+			"The server need not run; one that does is behind by a few seconds.\n\n"+databaseHelp,
 			"hooklatch refusals --since 1h",
 			"hooklatch refusals --source acme-stripe --code signature_invalid --json"),
 		Flags: append(databaseFlags(),
