@@ -18,6 +18,7 @@ type stdio struct {
 	out io.Writer // results
 	err io.Writer // messages
 
+	inRead  bool // in was read to its end
 	quiet   bool // --quiet: no notes
 	noColor bool // --no-color
 }

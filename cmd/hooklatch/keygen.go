@@ -16,6 +16,9 @@ import (
 	"github.com/hooklatch/hooklatch/verify"
 )
 
+// publicSuffix is what the public key of a pair adds to the file's name.
+const publicSuffix = ".pub"
+
 func keygenCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "keygen",
@@ -70,7 +73,7 @@ func keygen(s *stdio, format, scheme, out string, asJSON bool) error {
 	}
 	result := generated{V: 1, Format: format, File: out, PublicKey: key.public}
 	if key.public != "" {
-		result.PublicFile = out + ".pub"
+		result.PublicFile = out + publicSuffix
 		// First, so that a name that is taken leaves no key behind.
 		if err := writeKey(result.PublicFile, key.public, 0o644); err != nil {
 			return err

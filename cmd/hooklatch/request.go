@@ -65,9 +65,6 @@ func (o requestOptions) read(ctx context.Context, s *stdio) (verify.Request, err
 	if o.body == "" {
 		return verify.Request{}, usagef("--body FILE, or - for stdin", "no body is named")
 	}
-	if o.headers == "-" && o.body == "-" {
-		return verify.Request{}, usagef("put one of them into a file", "--headers and --body cannot both be stdin")
-	}
 	r := verify.Request{Method: o.method, URL: o.url, Header: http.Header{}}
 	if o.headers != "" {
 		text, err := readInput(ctx, s, o.headers)
@@ -112,10 +109,16 @@ func readFile(file string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
+var errStdinTwice = errors.New("stdin was read already: of all files one can be -")
+
 // readIn reads stdin to its end, or until ctx ends: who typed a command that waits
 // for stdin must be able to leave it. The read itself cannot be ended; it goes with
 // the process.
 func (s *stdio) readIn(ctx context.Context, most int64) ([]byte, error) {
+	if s.inRead {
+		return nil, errStdinTwice
+	}
+	s.inRead = true
 	type result struct {
 		text []byte
 		err  error

@@ -60,6 +60,18 @@ func TestShellQuote(t *testing.T) {
 	}
 }
 
+// The second of two files that are - would be empty, and the error about that.
+func TestStdinIsReadForOneFileOnly(t *testing.T) {
+	for _, args := range []string{"--secret-file - --request -", "--secret-file a=- --secret-file b=- --request f", "--secret-file - --headers - --body f"} {
+		var out bytes.Buffer
+		s := &stdio{in: strings.NewReader("a secret"), out: &out, err: &out}
+		code := run(t.Context(), s, append([]string{"verify", "--scheme", "github"}, strings.Fields(args)...))
+		if code != exitUsage || !strings.Contains(out.String(), errStdinTwice.Error()) {
+			t.Errorf("%s: exit code %d\n%s", args, code, out.String())
+		}
+	}
+}
+
 // A command that waits for stdin ends with the first Ctrl-C.
 func TestInterruptWhileStdinIsOpen(t *testing.T) {
 	in, keyboard := io.Pipe()

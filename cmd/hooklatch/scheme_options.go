@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +81,12 @@ func signsAt(v *verify.Verifier, url string) error {
 		return nil
 	}
 	try := ""
-	if v.Scheme.NeedsURL() && !strings.Contains(v.URL, "://") {
+	for _, name := range v.Scheme.Recipe().Params {
+		if strings.HasSuffix(err.Error(), "needs the parameter "+name) {
+			try = "--param " + name + "=VALUE"
+		}
+	}
+	if try == "" && v.Scheme.NeedsURL() && !strings.Contains(v.URL, "://") {
 		try = "--url URL, as the sender knows it"
 	}
 	return fail(exitConfig, errors.New(withoutPackage(err)), try)
@@ -232,8 +238,11 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 	}
 	if err != nil {
 		code, try := exitConfig, ""
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			code, try = exitUsage, "hooklatch keygen -o "+file
+		case errors.Is(err, errStdinTwice):
+			code = exitUsage
 		}
 		return verify.Key{}, fail(code, fmt.Errorf("read secret: %w", err), try)
 	}
@@ -244,9 +253,18 @@ func (o schemeOptions) key(ctx context.Context, s *stdio, named string, scheme v
 	key, err := verify.NewKey(id, text, spec)
 	if err != nil {
 		what := strings.TrimPrefix(withoutPackage(err), `key "": `) // it has no id
-		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", what, file), "")
+		return verify.Key{}, fail(exitConfig, fmt.Errorf("%s (%s)", what, file), o.publicHalf(file))
 	}
 	return key, nil
+}
+
+// publicHalf names the other file of a pair that keygen has made, where the private
+// one was given to verify with.
+func (o schemeOptions) publicHalf(file string) string {
+	if _, err := os.Stat(file + publicSuffix); err != nil || o.signs {
+		return ""
+	}
+	return "--secret-file " + shellQuote(file+publicSuffix) + "   the public key of the pair"
 }
 
 // useKey leaves the verifier that has a key of that id, and of its keys only that one.
