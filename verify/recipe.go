@@ -220,8 +220,8 @@ func clonePointer[T any](p *T) *T {
 
 const maxRecipe = 64 << 10
 
-// ParseRecipe reads a recipe strictly: an unknown field, or one that stands
-// twice, is an error. A field "preset" names the recipe whose fields hold where
+// ParseRecipe reads a recipe strictly: an unknown field, one that stands twice, or
+// null but for tolerance_s, is an error. A field "preset" names the recipe whose fields hold where
 // the text has none.
 func ParseRecipe(jsonText []byte) (Recipe, error) {
 	return parseRecipe(jsonText, Preset)
@@ -231,8 +231,9 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 	if len(text) > maxRecipe {
 		return Recipe{}, &RecipeError{Err: fmt.Errorf("longer than %d bytes", maxRecipe)}
 	}
-	if err := strictNames(text); err != nil {
-		return Recipe{}, recipeError("", "", err)
+	strict := strictNames(text)
+	if strict != nil && !errors.Is(strict, errNull) {
+		return Recipe{}, recipeError("", "", strict)
 	}
 	var base struct {
 		Preset    *string         `json:"preset"`
@@ -268,11 +269,14 @@ func parseRecipe(text []byte, preset func(string) (Scheme, bool)) (Recipe, error
 	if err := d.Decode(&target); err != nil {
 		return Recipe{}, wrongType(err)
 	}
+	if strict != nil { // a value of the wrong type says more than a null in it
+		return Recipe{}, recipeError("", "", strict)
+	}
 	return target.Recipe, nil
 }
 
 // strictNames refuses what encoding/json lets through: names that stand twice, or
-// in another case, and a second value behind the first.
+// in another case, null, and a second value behind the first.
 func strictNames(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := strictValue(d, 0); err != nil {
@@ -288,6 +292,10 @@ func strictNames(text []byte) error {
 // by Unicode case folding, which knows a long s too.
 func foldable(r rune) bool { return r >= 'A' && r <= 'Z' || r > '~' }
 
+// errNull: over a preset, null would take some fields away, a timestamp's window
+// among them, and leave others as they are. In YAML it is what an empty field holds.
+var errNull = errors.New("has no value: leave the field out to keep what is the default or the preset's")
+
 func strictValue(d *json.Decoder, depth int) error {
 	token, err := d.Token()
 	if err != nil {
@@ -297,6 +305,9 @@ func strictValue(d *json.Decoder, depth int) error {
 	if !ok {
 		if depth == 0 {
 			return errors.New("a recipe is an object")
+		}
+		if token == nil {
+			return errNull
 		}
 		return nil
 	}
@@ -324,7 +335,7 @@ func strictValue(d *json.Decoder, depth int) error {
 			seen = append(seen, name)
 			field = name
 		}
-		if err := strictValue(d, depth+1); err != nil {
+		if err := strictValue(d, depth+1); err != nil && (err != errNull || field != "tolerance_s") {
 			return in(field, err)
 		}
 	}

@@ -30,6 +30,9 @@ func TestParseRecipeIsStrict(t *testing.T) {
 		"a text":                     `"token"`,
 		"null":                       `null`,
 		"nothing":                    ``,
+		"null for a text":            `{"preset":"github","template":null}`,
+		"a timestamp left empty":     `{"preset":"stripe","timestamp":null}`,
+		"null in a list":             `{"preset":"docusign","signature":{"names":["A",null]}}`,
 		"wrong type":                 `{"algo":1}`,
 		"tolerance 0":                `{"timestamp":{"tolerance_s":0}}`,
 		"tolerance below 0":          `{"timestamp":{"tolerance_s":-1}}`,
@@ -67,8 +70,8 @@ func TestNonsenseIsRefusedByCompile(t *testing.T) {
 		"empty prefix of a secret":       `"secret_spec":{"encoding":"base64","strip_prefix":[""]}`,
 		"no signature name":              `"signature":{}`,
 		"name and names":                 `"signature":{"name":"A","names":["B"]}`,
-		"one header twice":               `"signature":{"name":null,"names":["A","a"]}`,
-		"names in JSON":                  `"signature":{"in":"json","name":null,"names":["a","b"]}`,
+		"one header twice":               `"signature":{"name":"","names":["A","a"]}`,
+		"names in JSON":                  `"signature":{"in":"json","name":"","names":["a","b"]}`,
 		"header name with a blank":       `"signature":{"name":"X Sig"}`,
 		"unknown place":                  `"signature":{"in":"cookie"}`,
 		"multi_value in JSON":            `"signature":{"in":"json","name":"a","multi_value":true}`,
@@ -276,8 +279,8 @@ func TestRecipeRoundTrip(t *testing.T) {
 }
 
 func TestPresetWithFieldsReplaced(t *testing.T) {
-	r := mustParse(t, `{"preset":"stripe","timestamp":{"tolerance_s":600},"conflict_ignore":["/a","/b"],"event_type":null}`)
-	if r.Timestamp.ToleranceS != 600 || r.Timestamp.From != "sig:t" || len(r.ConflictIgnore) != 2 || r.EventType != nil || r.Name != "stripe" {
+	r := mustParse(t, `{"preset":"stripe","timestamp":{"tolerance_s":600},"conflict_ignore":["/a","/b"]}`)
+	if r.Timestamp.ToleranceS != 600 || r.Timestamp.From != "sig:t" || len(r.ConflictIgnore) != 2 || r.Name != "stripe" {
 		t.Errorf("%+v", r)
 	}
 	s, _ := Preset("stripe")
