@@ -70,11 +70,7 @@ func (b *builder) secretSpec() error {
 	f := b.p.algo.family
 	switch s.Encoding {
 	case "":
-	case "utf8":
-		if len(s.StripPrefix) > 0 {
-			return wrongf("strip_prefix", "does not go with utf8, which takes the whole text")
-		}
-	case "base64", "hex", "whsec":
+	case "utf8", "base64", "hex", "whsec":
 	case "pem", "spki-der-base64":
 	case "raw-hex", "raw-base64":
 		if f != familyEd25519 {
@@ -83,8 +79,8 @@ func (b *builder) secretSpec() error {
 	default:
 		return wrongf("encoding", "unknown value %q", s.Encoding)
 	}
-	public := false
-	switch cmp.Or(s.Encoding, b.p.defaultEncoding()) {
+	public, encoding := false, cmp.Or(s.Encoding, b.p.defaultEncoding())
+	switch encoding {
 	case "pem", "spki-der-base64", "raw-hex", "raw-base64":
 		public = true
 	}
@@ -100,6 +96,9 @@ func (b *builder) secretSpec() error {
 	}
 	if s.MinLen < 0 || s.MinLen > maxSecret || s.MinLen > 0 && public {
 		return wrongf("min_len", "%d is out of place", s.MinLen)
+	}
+	if len(s.StripPrefix) > 0 && slices.Contains([]string{"utf8", "whsec", "pem"}, encoding) {
+		return wrongf("strip_prefix", "does not go with %s, which cuts none of these", encoding)
 	}
 	for i, prefix := range s.StripPrefix {
 		if prefix == "" {
@@ -186,6 +185,9 @@ func (b *builder) field(tag string) (int, error) {
 	if b.p.signature.kvSep == 0 || b.p.signature.listSep == 0 {
 		return 0, fmt.Errorf("{sig:%s} needs signature.kv_sep, and list_sep to stand beside the signature", tag)
 	}
+	if !plainTag(tag) {
+		return 0, fmt.Errorf("{sig:%s} is not 1 to 32 letters, digits, _ or -", tag)
+	}
 	if index(b.p.signature.tags, tag) >= 0 {
 		return 0, fmt.Errorf("{sig:%s} is a signature itself", tag)
 	}
@@ -232,8 +234,11 @@ func (b *builder) template() error {
 			if err != nil {
 				return err
 			}
-		case partURL, partPath, partPathQuery, partHost:
+		case partPath, partHost:
 			b.p.needsURL = true
+		case partURL, partPathQuery:
+			b.p.needsURL = true
+			selfSigned = b.p.signature.in == placeQuery
 		case partBody, partBodySHA256Hex, partBodySHA256Raw:
 			b.p.bodySigned = true
 			selfSigned = inBody
@@ -249,7 +254,7 @@ func (b *builder) template() error {
 		if selfSigned {
 			return fmt.Errorf("{%s} holds the signature", p.text)
 		}
-		variable = true
+		variable = variable || !p.fixed()
 	}
 	if secret != (f == familyHash) {
 		return fmt.Errorf("{secret} goes with hash-* and with nothing else")

@@ -212,14 +212,13 @@ func TestPresetTableIsUniform(t *testing.T) {
 func equalLeaves(a, b map[string]string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // Parts that touch are allowed where the formats of the neighbours are fixed: a
-// timestamp of digits or of RFC 3339, a secret, the public URL, form pairs.
+// timestamp of digits or of RFC 3339, the public URL, form pairs.
 func TestPresetWarnings(t *testing.T) {
 	allowed := map[string]int{
 		"box": 1, "discord": 1, "zendesk": 1, "sendgrid": 1, "scalr": 1, // timestamp and body
-		"twitch-eventsub": 2,                                   // id, RFC 3339 timestamp, body
-		"lark-feishu":     3,                                   // timestamp, nonce, secret, body
-		"hubspot-v1":      1, "hubspot-v2": 3, "hubspot-v3": 3, // secret, method, URL, body, timestamp
-		"sellsy": 1,              // secret and body
+		"twitch-eventsub": 2,                  // id, RFC 3339 timestamp, body
+		"lark-feishu":     1,                  // timestamp, nonce
+		"hubspot-v2":      2, "hubspot-v3": 3, // method, URL, body, timestamp
 		"square": 1, "trello": 1, // URL and body
 		"mandrill": 1, "plivo-v1": 1, "plivo-v2": 1, // URL and form pairs or nonce
 		"mailgun": 1, // timestamp and token

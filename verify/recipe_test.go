@@ -67,6 +67,9 @@ func TestNonsenseIsRefusedByCompile(t *testing.T) {
 		"raw key for RSA":                `"algo":"rsa-pkcs1-sha256","secret_spec":{"encoding":"raw-hex"}`,
 		"min_len for a public key":       `"algo":"ed25519","secret_spec":{"min_len":32}`,
 		"prefix of a text":               `"secret_spec":{"encoding":"utf8","strip_prefix":["whsec_"]}`,
+		"prefix of a text by default":    `"secret_spec":{"strip_prefix":["whsec_"]}`,
+		"prefix of a whsec secret":       `"secret_spec":{"encoding":"whsec","strip_prefix":["x_"]}`,
+		"prefix of PEM":                  `"algo":"ed25519","secret_spec":{"strip_prefix":["whpk_"]}`,
 		"empty prefix of a secret":       `"secret_spec":{"encoding":"base64","strip_prefix":[""]}`,
 		"no signature name":              `"signature":{}`,
 		"name and names":                 `"signature":{"name":"A","names":["B"]}`,
@@ -92,6 +95,11 @@ func TestNonsenseIsRefusedByCompile(t *testing.T) {
 		"trim of a list of blanks":       `"signature":{"list_sep":" ","trim":true}`,
 		"no template":                    `"template":""`,
 		"template that signs nothing":    `"template":"hello"`,
+		"template of what is configured": `"template":"{host}{path}.{param:x}","params":["x"],"id":{"from":"body_sha256_hex"}`,
+		"secret hashed alone":            `"algo":"hash-sha256","template":"{secret}"`,
+		"sig token that no item can be":  `"signature":{"list_sep":",","kv_sep":"=","tags":["v1"]},"template":"{sig:t=1}.{body}"`,
+		"URL that holds its signature":   `"signature":{"in":"query","name":"sig"},"template":"{url}{body}"`,
+		"path that holds its signature":  `"signature":{"in":"query","name":"sig"},"template":"{path_query}{body}"`,
 		"unknown token":                  `"template":"{boddy}{header:X-Id}"`,
 		"open brace":                     `"template":"{body"`,
 		"brace in a literal":             `"template":"}{body}"`,
@@ -341,6 +349,9 @@ func TestTouchingTokensAreAWarning(t *testing.T) {
 	for text, want := range map[string]int{
 		`{"algo":"hmac-sha256","signature":{"name":"S"},"template":"{header:I}{header:T}{body}"}`:   2,
 		`{"algo":"hmac-sha256","signature":{"name":"S"},"template":"{header:I}.{header:T}.{body}"}`: 0,
+		// What is configured parts two tokens as a literal does.
+		`{"algo":"hash-sha256","signature":{"name":"S"},"template":"{header:I}{secret}{body}"}`:                   0,
+		`{"algo":"hmac-sha256","signature":{"name":"S"},"template":"{host}{path}{body}{param:x}","params":["x"]}`: 0,
 	} {
 		if got := compile(t, text).Warnings(); len(got) != want {
 			t.Errorf("%s: %v", text, got)

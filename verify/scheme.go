@@ -164,7 +164,7 @@ func (s Scheme) Warnings() []string {
 	var w []string
 	for i := 1; i < len(s.p.parts); i++ {
 		a, b := &s.p.parts[i-1], &s.p.parts[i]
-		if a.kind != partLiteral && b.kind != partLiteral {
+		if !a.fixed() && !b.fixed() {
 			w = append(w, fmt.Sprintf("template: {%s} and {%s} touch, so two requests can have one signed text", a.text, b.text))
 		}
 	}

@@ -47,6 +47,15 @@ type part struct {
 	place place
 }
 
+// fixed says whether every request has the same text here.
+func (p *part) fixed() bool {
+	switch p.kind {
+	case partLiteral, partSecret, partParam, partPath, partHost:
+		return true
+	}
+	return false
+}
+
 const maxParts = 16
 
 // parseTemplate splits a template into literals and tokens.
