@@ -161,9 +161,11 @@ func curlRequest(t *testing.T, line string) *http.Request {
 	return r
 }
 
+// One scheme of each kind: an id in the body, one in a header, a secret in base64, a
+// pair of keys, a signed URL, a native one.
 func TestDevTakesOtherSchemes(t *testing.T) {
 	t.Parallel()
-	for _, scheme := range []string{"stripe", "github", "standard-webhooks", "slack", "shopify", "discord", "twilio", "timestamped-sha256", "delivery-timestamp"} {
+	for _, scheme := range []string{"stripe", "github", "standard-webhooks", "discord", "twilio", "timestamped-sha256"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			d := startDev(t, inboxtest.URL(t), "--scheme", scheme, "--events", "json")
