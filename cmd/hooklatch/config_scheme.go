@@ -223,11 +223,14 @@ func (ch *checker) pair(at string, s *sourceConfig, schemes []verify.Scheme) {
 func (ch *checker) weigh(at string, s *sourceConfig, schemes []verify.Scheme) {
 	configs, places := s.Scheme.each(at + ".scheme")
 	for i, scheme := range schemes {
-		if _, preset := verify.Preset(scheme.Name()); configs[i].recipe != nil && !preset {
+		if configs[i].recipe != nil {
+			preset, _ := verify.Preset(scheme.Name()) // what it has itself is no news
 			for _, w := range scheme.Warnings() {
-				ch.warn(places[i], "%s", w)
+				if !slices.Contains(preset.Warnings(), w) {
+					ch.warn(places[i], "%s", w)
+				}
 			}
-			if s.Tolerance == 0 && scheme.Tolerance() > wideTolerance {
+			if s.Tolerance == 0 && scheme.Tolerance() > max(wideTolerance, preset.Tolerance()) {
 				ch.warn(places[i]+".timestamp", "a window above %s lets a captured request be sent again for long", duration(wideTolerance))
 			}
 		}
