@@ -47,6 +47,8 @@ func (d *database) record(_ context.Context, t *inbox.Tallies) error {
 }
 
 func (d *database) prune(context.Context, time.Time) (more bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.prunes++
 	d.old--
 	return d.old > 0, nil
@@ -181,7 +183,9 @@ func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
 			t.Errorf("%d prunings in two hours", d.prunes)
 		}
 		// More that is old than one look takes: the next flushes go on.
+		d.mu.Lock()
 		d.old = 4
+		d.mu.Unlock()
 		pass(time.Hour + 4*tallyEvery)
 		if d.prunes != 7 {
 			t.Errorf("%d prunings, want 4 more than 3", d.prunes)
