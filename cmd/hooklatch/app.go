@@ -36,6 +36,19 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// width is how many characters of a line a person sees; 0: nobody looks.
+func (s *stdio) width() int {
+	f, ok := s.out.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // colour says whether w may be coloured.
 func (s *stdio) colour(w io.Writer) bool {
 	switch {

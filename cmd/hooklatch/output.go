@@ -47,13 +47,18 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // printTable writes rows in columns, the header in upper case.
-func (s *stdio) printTable(header []string, rows [][]string) {
+func (s *stdio) printTable(header []string, rows [][]string) { s.printCut(header, rows, 0) }
+
+// printCut is printTable with lines of at most width characters; 0: of any length.
+func (s *stdio) printCut(header []string, rows [][]string, width int) {
 	t := table.NewWriter()
 	t.SetOutputMirror(s.out)
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatUpper
+	style.Size.WidthMax = width
+	style.Box.UnfinishedRow = "…"
 	if s.colour(s.out) {
 		style.Color.Header = text.Colors{text.Bold}
 	}

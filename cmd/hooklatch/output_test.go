@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestPrintableEscapesWhatMovesTheTerminal(t *testing.T) {
@@ -54,5 +55,20 @@ func TestColourOnlyWhereItIsWanted(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	if got := table(&stdio{}); strings.Contains(got, "\x1b[") {
 		t.Errorf("NO_COLOR: %q", got)
+	}
+}
+
+// Lines that a terminal breaks are no table.
+func TestTablesAreCutAtTheWidthOfATerminal(t *testing.T) {
+	var out bytes.Buffer
+	s := &stdio{out: &out}
+	s.printCut([]string{"scheme", "covers"}, [][]string{{"paypal", strings.Repeat("x", 90)}, {"slack", "body"}}, 40)
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 40 {
+			t.Errorf("%d characters: %s", n, line)
+		}
+	}
+	if !strings.Contains(out.String(), "xx…\n") || !strings.Contains(out.String(), "slack   body  ") {
+		t.Error(out.String())
 	}
 }

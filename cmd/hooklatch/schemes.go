@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -100,6 +101,9 @@ func describeScheme(scheme verify.Scheme) schemeLine {
 	return line
 }
 
+// coversWidth is what fits beside the rest on a terminal.
+const coversWidth = 28
+
 func schemes(s *stdio, asJSON bool) error {
 	var rows [][]string
 	for _, name := range verify.Presets() {
@@ -116,7 +120,13 @@ func schemes(s *stdio, asJSON bool) error {
 	if asJSON {
 		return nil
 	}
-	s.printTable([]string{"scheme", "covers", "delivery id", "window", "answer", "recipe from"}, rows)
+	width := s.width()
+	if width > 0 {
+		for _, row := range rows {
+			row[1] = text.Snip(row[1], coversWidth, "…")
+		}
+	}
+	s.printCut([]string{"scheme", "covers", "delivery id", "window", "answer", "recipe from"}, rows, width)
 	s.note("hooklatch schemes NAME   prints a recipe, an example and what the scheme leaves open")
 	return nil
 }
