@@ -30,7 +30,7 @@
 // A [Recipe] says where the signature stands, how it is spelled, which text is
 // signed, and where timestamp, delivery id, key id and event type stand. [Preset]
 // returns built-in ones; [ParseRecipe] reads others, or a preset with fields
-// replaced; [Recipe.Compile] refuses nonsense before the first request. Sign and
+// replaced; the page docs/recipes.md goes from a sender's documentation to one; [Recipe.Compile] refuses nonsense before the first request. Sign and
 // Verify read the same recipe, so what one makes the other takes.
 //
 // What a recipe cannot say has code, chosen by the algo code:NAME: a canonical
@@ -137,6 +137,14 @@
 // caller keeps delivery ids and refuses repetitions.
 //
 // The zero [Verifier], [Scheme] and [KeySet] refuse everything. There is no setting
-// that switches verification off. Reasons, codes and the JSON form of a recipe are
-// stable; new ones may be added.
+// that switches verification off.
+//
+// # Compatibility
+//
+// A recipe that is read today is read by later versions and means the same, in JSON,
+// YAML and Go. Names of presets, reasons, codes, causes and weaknesses stay. New ones
+// may be added, new fields of structs too: name the fields you set. The recipe behind
+// a preset changes where its sender changes how it signs, or where it was wrong; the
+// changelog says so. Who must not follow keeps the recipe: [Scheme.Recipe] is all of it.
+// Texts of errors and explanations are for people and may change.
 package verify
