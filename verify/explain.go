@@ -100,7 +100,7 @@ type explainer struct {
 	buf   []byte
 
 	names      []string // of the request's headers, sorted
-	headerGone bool     // something that the scheme names is not there
+	unsure     bool     // something is not there, or twice: then no match proves nothing
 	sigValues  []string // what stands in the signature's places
 	signatures []sigReading
 	times      []timeReading // the text that arrived comes first
@@ -140,7 +140,7 @@ func (x *explainer) explain(e Envelope) {
 		x.explainHit(hit)
 	case cut:
 		x.addSearchCut()
-	case !x.headerGone:
+	case !x.unsure:
 		x.addNoMatch()
 	}
 }

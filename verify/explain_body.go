@@ -67,8 +67,10 @@ func (x *explainer) readBodies() {
 
 // lineForms are changes of line ends and blanks.
 func lineForms(body []byte, add func([]byte, string, ...string)) {
-	cut := TrimSecretFile(body) // one line end
-	add(cut, "body_extra_newline")
+	if cut, ok := bytes.CutSuffix(body, []byte("\r\n")); ok {
+		add(cut, "body_extra_newline", "the final CRLF is removed", `the sender signed the body without the "\r\n" that arrived`)
+	}
+	add(bytes.TrimSuffix(body, []byte("\n")), "body_extra_newline")
 	add(bytes.TrimRight(body, "\r\n"), "body_extra_newline", "the final newlines are removed", "the sender signed the body without the newlines at its end")
 	add(withEnd(body, "\n"), "body_missing_newline")
 	add(withEnd(body, "\r\n"), "body_missing_newline", "a final CRLF is added", `the sender signed a final "\r\n" that did not arrive`)

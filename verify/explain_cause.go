@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,31 +23,31 @@ var causes = []struct{ code, once, means, fix string }{
 	{code: "key_other_source", fix: "call the URL of the source whose key this is, or give the key to this one"},
 	{"key_trailing_newline", "the newline at the end of our secret is removed", "our secret ends with a newline, the sender's does not", "store the secret without a final newline (printf %s, not echo)"},
 	{"key_sender_newline", "a newline is put behind the secret", "the sender's secret ends with a newline, ours does not", "remove the final newline from the secret at the sender (printf %s, not echo)"},
-	{code: "key_hex", fix: "agree on one reading: set the key's encoding, or decode the secret at the sender"},
-	{code: "key_base64", fix: "agree on one reading: set the key's encoding, or decode the secret at the sender"},
-	{"key_prefix", "the prefix of the secret is cut and the rest taken as text", "the sender cut the prefix of the secret and used the rest as text", "use the secret at the sender as the scheme says"},
-	{"hash_sha1", "SHA-1 is used", "the sender signed with SHA-1", "choose the scheme's hash at the sender"},
-	{"hash_sha256", "SHA-256 is used", "the sender signed with SHA-256", "choose the scheme's hash at the sender"},
-	{"hash_sha512", "SHA-512 is used", "the sender signed with SHA-512", "choose the scheme's hash at the sender"},
+	{code: "key_hex"},
+	{code: "key_base64"},
+	{code: "key_prefix"},
+	{code: "hash_sha1"},
+	{code: "hash_sha256"},
+	{code: "hash_sha512"},
 	{"hash_plain", "secret and text are hashed without HMAC", "the sender hashed secret and text, which is no HMAC", "use HMAC at the sender"},
-	{code: "frame_body_only", fix: fixFrame},
-	{code: "frame_ts_body", fix: fixFrame},
-	{code: "frame_id_ts_body", fix: fixFrame},
-	{code: "frame_no_version", fix: fixFrame},
-	{code: "frame_version", fix: fixFrame},
-	{code: "frame_colon", fix: fixFrame},
-	{code: "frame_comma", fix: fixFrame},
-	{code: "frame_joined", fix: fixFrame},
-	{code: "frame_body_first", fix: fixFrame},
-	{code: "frame_url", fix: fixFrame},
-	{code: "url_other", fix: "set the public URL of the source to what the sender calls"},
+	{code: "frame_body_only"},
+	{code: "frame_ts_body"},
+	{code: "frame_id_ts_body"},
+	{code: "frame_no_version"},
+	{code: "frame_version"},
+	{code: "frame_colon"},
+	{code: "frame_comma"},
+	{code: "frame_joined"},
+	{code: "frame_body_first"},
+	{code: "frame_url"},
+	{code: "url_other"},
 	{"body_extra_newline", "the final newline is removed", `the sender signed the body without the "\n" that arrived`, "sign exactly the bytes you send (curl: --data-binary @file, not --data)"},
 	{"body_missing_newline", "a final newline is added", `the sender signed a final "\n" that did not arrive`, "send exactly the bytes you sign (curl: --data-binary @file, not --data)"},
 	{"body_extra_blank", "blanks at the ends are removed", "blanks at the ends arrived that were not signed", fixBytes},
 	{"body_crlf", "CRLF is made LF", "line ends became CRLF on the way", fixBytes},
 	{"body_lf", "LF is made CRLF", "line ends became LF on the way", fixBytes},
 	{code: "body_bom", fix: fixBytes},
-	{"body_compacted", "the JSON is compacted", "indented JSON arrived, compact JSON was signed", fixBytes},
+	{"body_compacted", "the JSON is compacted", "spaced or indented JSON arrived, compact JSON was signed", fixBytes},
 	{"body_python_spacing", "the JSON is spaced as Python does", `JSON was signed with ", " and ": " (Python's default), another spacing arrived`, `sign the bytes you send; in Python json.dumps(…, separators=(",", ":")) once, for both`},
 	{"body_slash_unescaped", `"/" is written "\/"`, `"\/" was signed (PHP's default), "/" arrived: the JSON was parsed and written again`, fixReprint},
 	{"body_ascii_escaped", `other letters are written "\uXXXX"`, `"\uXXXX" was signed, UTF-8 arrived: the JSON was parsed and written again`, fixReprint},
@@ -77,7 +78,6 @@ var causes = []struct{ code, once, means, fix string }{
 }
 
 const (
-	fixFrame   = "sign the text that the scheme says"
 	fixBytes   = "sign exactly the bytes you send, and let nothing change them on the way"
 	fixReprint = "sign the very bytes that are sent, and let nothing on the way parse and print them again"
 )
@@ -102,8 +102,12 @@ func inOrder(found []Cause) []Cause {
 	return found
 }
 
+// add says a thing once: a field may be missed as the scheme's and as the timestamp.
 func (x *explainer) add(code, fix, format string, a ...any) {
-	x.found = append(x.found, Cause{Code: code, Text: fmt.Sprintf(format, a...), Fix: fix})
+	c := Cause{Code: code, Text: fmt.Sprintf(format, a...), Fix: fix}
+	if !slices.Contains(x.found, c) {
+		x.found = append(x.found, c)
+	}
 }
 
 // addKnown takes the fix from the table.
@@ -116,35 +120,45 @@ func (x *explainer) has(code string) bool {
 	return slices.ContainsFunc(x.found, func(c Cause) bool { return c.Code == code })
 }
 
-// departure is a choice other than the scheme's. Where once and means are empty,
-// the table of causes has them.
-type departure struct{ code, once, means string }
+// departure is a choice other than the scheme's: once it is made the bytes match, what
+// that means, and what to do. What is empty stands in the table of causes.
+type departure struct{ code, once, means, fix string }
 
 // proven adds the departures under which the bytes match.
 func (x *explainer) proven(list []departure, key string) {
 	for _, d := range list {
-		if d.once == "" {
-			row := &causes[rank(d.code)]
-			d.once, d.means = row.once, row.means
-		}
-		text := d.means
+		row := &causes[rank(d.code)]
+		text := cmp.Or(d.means, row.means)
 		if len(list) == 1 {
-			text = "the bytes match" + key + " once " + d.once + ": " + text
+			text = "the bytes match" + key + " once " + cmp.Or(d.once, row.once) + ": " + text
 		}
-		x.addKnown(d.code, text)
+		x.add(d.code, cmp.Or(d.fix, row.fix), "%s", text)
 	}
 }
 
+// addNoMatch says what was tried: of a token there is nothing but readings of keys.
 func (x *explainer) addNoMatch() {
-	text := "no key, reading, framing or form of the body fits: another secret signed, or the content changed"
+	text, fix := "no key, reading, framing or form of the body fits: another secret signed, or the content changed",
+		"compare the body hash and the secret with the sender's"
+	switch family := x.c.p.algo.family; {
+	case x.c.p.code != nil:
+		text = "no key and no spelling of the URL fits: another key signed, or the content changed"
+		fix = "compare the body hash and the key with the sender's"
+	case family == familyToken || family == familyBasic:
+		text = "what was sent is the secret of no key, however that is read"
+		fix = "give the sender the secret of the source, or the source the one that is sent"
+	case !family.shared():
+		text = "no key, framing or form of the body fits: another private key signed, or the content changed"
+		fix = "compare the body hash and the public key with the sender's"
+	}
 	if x.formsLeft {
 		text += " (other forms of so long a body were not tried)"
 	}
-	x.add("no_match", "compare the body hash and the secret with the sender's", "%s", text)
+	x.add("no_match", fix, "%s", text)
 }
 
 func (x *explainer) addSearchCut() {
-	x.add("search_cut", "run hooklatch explain on the captured request: the command line may hash more",
+	x.add("search_cut", "look for it with a shorter body or fewer keys; hooklatch explain hashes more than a server does",
 		"the search ended after %d attempts over %d bytes, before all was tried", x.out.MACs, x.out.Bytes)
 }
 
@@ -172,7 +186,10 @@ var reasonFix = map[Reason]string{
 	ReasonKeySourceRefused:   "name a key where the scheme says that keys are",
 	ReasonKeyUnusable:        "give the source a key of the kind and length that the scheme demands",
 	ReasonPrecondition:       "see what the scheme demands: hooklatch schemes NAME",
-	ReasonSignatureMalformed: fixSpelling,
+	ReasonSignatureMalformed: "spell the signature as the scheme says",
+	ReasonBodyUnparsable:     "send the body as the scheme says",
+	// All else that does not match has a cause.
+	ReasonSignatureMismatch: "sign more than a bare token: the answer to a handshake would be signed like this one",
 }
 
 // shortest secret that is looked for: a shorter one would be found by chance.
@@ -180,15 +197,7 @@ const leastRedacted = 8
 
 // redact takes secrets out of all text that came from the request.
 func (x *explainer) redact() {
-	clean := func(s *string) {
-		for i := range x.keys {
-			for _, r := range x.keys[i].readings {
-				if len(r.secret) >= leastRedacted {
-					*s = strings.ReplaceAll(*s, string(r.secret), redacted)
-				}
-			}
-		}
-	}
+	clean := func(s *string) { *s = x.redacted(*s) }
 	o := &x.out
 	for _, s := range []*string{&o.KeyID, &o.KeyNote, &o.MatchedKey, &o.Timestamp, &o.DeliveryID, &o.Signature, &o.Frame} {
 		clean(s)
@@ -203,4 +212,26 @@ func (x *explainer) redact() {
 		}
 		o.Error = &e
 	}
+}
+
+func (x *explainer) redacted(s string) string {
+	for i := range x.keys {
+		for _, r := range x.keys[i].readings {
+			if len(r.secret) >= leastRedacted {
+				s = strings.ReplaceAll(s, string(r.secret), redacted)
+			}
+		}
+	}
+	return s
+}
+
+const maxShown = 64
+
+// shortened keeps what came from a header from filling a screen. A secret goes first:
+// a part of it would not be known as one.
+func (x *explainer) shortened(s string) string {
+	if s = x.redacted(s); len(s) <= maxShown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }

@@ -9,10 +9,10 @@ func (x *explainer) explainCode(right Envelope) {
 		x.out.Timestamp, x.out.Distance, x.out.DeliveryID = right.Timestamp, right.Distance, right.DeliveryID
 		return
 	}
-	x.out.Timestamp, x.out.Distance, x.out.DeliveryID = shortened(e.Timestamp), e.Distance, e.DeliveryID
+	x.out.Timestamp, x.out.Distance, x.out.DeliveryID = x.shortened(e.Timestamp), e.Distance, e.DeliveryID
 	switch e.Reason {
 	case ReasonTimestampMalformed:
-		x.add("ts_format", "send the timestamp as the scheme says", "%s", unitText["ts_format"])
+		x.add("ts_format", "send the timestamp as the scheme says", "the timestamp %s", unitText["ts_format"])
 		return
 	case ReasonTimestampOutOfWindow:
 		x.addWindow(e.Distance, 0)

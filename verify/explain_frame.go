@@ -183,7 +183,7 @@ func frameCode(shape string) string {
 
 // departure says what a framing means.
 func (f *frame) departure(own *frame) departure {
-	return departure{f.code, f.shape + " is signed", "the sender signed " + f.shape + ", the scheme is " + own.shape}
+	return departure{f.code, f.shape + " is signed", "the sender signed " + f.shape + ", the scheme is " + own.shape, "sign " + own.shape}
 }
 
 // shown is the scheme's signed text without the body and all that lies in it.
@@ -207,7 +207,7 @@ func (x *explainer) shown(f *frame) string {
 		if !ok {
 			value = shapeOf(f.parts[i : i+1])
 		}
-		b.WriteString(shortened(value))
+		b.WriteString(x.shortened(value))
 	}
 	return b.String()
 }

@@ -1,11 +1,5 @@
 package verify
 
-import (
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha512"
-)
-
 // digestKind is how a secret and a text are made into a signature.
 type digestKind struct {
 	hash  int
@@ -15,10 +9,9 @@ type digestKind struct {
 
 // hashCodes are the hashes that a length is taken for. SHA-384 is not among them: 64
 // hex characters are 48 bytes in base64.
-var hashCodes = []struct {
-	code string
-	size int
-}{{"hash_sha1", sha1.Size}, {"hash_sha256", sha256.Size}, {"hash_sha512", sha512.Size}}
+var hashCodes = [...]struct{ code, name string }{
+	hashSHA1: {"hash_sha1", "SHA-1"}, hashSHA256: {"hash_sha256", "SHA-256"}, hashSHA512: {"hash_sha512", "SHA-512"},
+}
 
 // digestKinds follow from the lengths that arrived, the scheme's own last.
 func (x *explainer) digestKinds() []digestKind {
@@ -27,17 +20,18 @@ func (x *explainer) digestKinds() []digestKind {
 		return []digestKind{{}}
 	}
 	var first, last []digestKind
-	for _, known := range hashCodes {
-		h, there := hashBySize(known.size), false
+	for h, known := range hashCodes {
+		there := false
 		for i := range x.signatures {
-			there = there || len(x.signatures[i].sum) == known.size
+			there = there || len(x.signatures[i].sum) == hashes[h].size
 		}
 		if !there {
 			continue
 		}
 		var list []departure
 		if h != own {
-			list = []departure{{code: known.code}}
+			list = []departure{{known.code, known.name + " is used", "the sender signed with " + known.name + ", the scheme's hash is " + hashCodes[own].name,
+				"sign with " + hashCodes[own].name + " at the sender"}}
 		}
 		k := digestKind{hash: h, list: list}
 		if family == familyHMAC {
@@ -51,13 +45,4 @@ func (x *explainer) digestKinds() []digestKind {
 		}
 	}
 	return append(first, last...)
-}
-
-func hashBySize(n int) int {
-	for i := range hashes {
-		if hashes[i].size == n {
-			return i
-		}
-	}
-	return -1
 }

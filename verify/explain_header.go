@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,14 +27,13 @@ func (x *explainer) headers() {
 		}
 		several := len(x.c.lines[i]) > 1 && !h.list && !h.multi
 		if right > 1 || several || right > 0 && twins > 0 {
-			x.add("header_duplicated", "send it once; a proxy on the way may add a second one",
-				"header %s stands there twice", h.name)
+			x.duplicated(h.name)
 		}
 	}
 	x.signatureHeaders()
 	for i := range x.c.p.headers {
 		if h := &x.c.p.headers[i]; h.demanded && x.c.header(i) == "" {
-			x.missing(h.name, true)
+			x.missing(h.name)
 		}
 	}
 }
@@ -57,33 +55,50 @@ func (x *explainer) signatureHeaders() {
 		x.add("scheme_other", "let the source name the scheme of its sender, or the sender sign as the source expects",
 			"the request has no signature of %s, but carries %s as in %s", x.c.p.title(), header, strings.Join(schemes, ", "))
 	}
-	x.missing(spec.places[0].name, true)
+	x.missing(spec.places[0].name)
+}
+
+func (x *explainer) duplicated(field string) {
+	x.unsure = true
+	x.add("header_duplicated", "send it once; a proxy on the way may add a second one", "%s stands there twice", x.where(field))
 }
 
 // missing names a value that is not there, and headers whose names came close.
-func (x *explainer) missing(name string, header bool) {
-	x.headerGone = true
-	if !header {
-		x.add("header_missing", "send it, as the scheme says", "%s is not there or empty", name)
-		return
-	}
-	text, fix := fmt.Sprintf("header %s is not there or empty", name), "send the header"
-	if near := x.near(name); len(near) > 0 {
+func (x *explainer) missing(field string) {
+	x.unsure = true
+	text, fix := x.where(field)+" is not there or empty", "send it"
+	if near := x.near(field); len(near) > 0 {
 		text += "; there is " + strings.Join(near, ", ")
 		fix = "send the header under its name, or rename it in the source's configuration"
 	}
 	x.add("header_missing", fix, "%s", text)
 }
 
+// where says where a place or the field of an error is.
+func (x *explainer) where(field string) string {
+	switch kind, name, _ := strings.Cut(field, ":"); kind {
+	case "sig":
+		return "the field " + name + " of " + x.where(x.c.p.signature.places[0].String())
+	case "json":
+		return "the JSON field " + name
+	case "form":
+		return "the form field " + name
+	case "query":
+		return "the query parameter " + name
+	}
+	return "header " + field
+}
+
 const maxNear = 3
 
 // near finds headers that read almost like name: other separators, a letter or two,
-// a prefix more or less.
+// a prefix more or less. Those that the scheme has itself are none.
 func (x *explainer) near(name string) []string {
 	var near []string
 	want := squeezed(name)
 	for _, got := range x.names[:min(len(x.names), 256)] {
-		if spelled(got, name) == spelledRight || !validHeaderName(got) || len(got) > 64 || len(near) == maxNear {
+		own := slices.ContainsFunc(x.c.p.headers, func(h headerName) bool { return spelled(got, h.name) == spelledRight })
+		if own || !validHeaderName(got) || len(got) > 64 || len(near) == maxNear {
 			continue
 		}
 		s := squeezed(got)
@@ -133,7 +148,7 @@ func (x *explainer) preconditions() {
 		switch x.c.header(q.slot) {
 		case q.equals:
 		case "":
-			x.missing(name, true)
+			x.missing(name)
 		default:
 			x.add(string(ReasonPrecondition), "send what the scheme demands", "header %s is not %q", name, q.equals)
 		}
@@ -164,7 +179,7 @@ func (x *explainer) readID() {
 				x.id, _ = x.c.demand(&spec.from[0])
 			}
 		case !x.has("header_missing"):
-			x.missing(err.Field, len(spec.from) > 0 && spec.from[0].kind == placeHeader)
+			x.missing(err.Field)
 		}
 		return
 	}

@@ -42,8 +42,8 @@ func (x *explainer) collectKeys(others []KeySet) {
 					continue
 				}
 				t.faults = 1
-				t.list = []departure{{"key_other_source", "the key of another source is taken",
-					keyName(k) + " of another source of this tenant was used"}}
+				t.list = []departure{{code: "key_other_source", once: "the key of another source is taken",
+					means: keyName(k) + " of another source of this tenant was used"}}
 			}
 			if x.c.p.algo.family.shared() && x.c.p.code == nil {
 				t.readings = readings(d)
@@ -71,7 +71,7 @@ func (x *explainer) keyID() {
 	if from := &x.c.p.keyID; from.kind != placeNone {
 		id, _ = x.c.demand(from)
 		if id == "" && from.kind == placeQuery {
-			x.missing(from.String(), false)
+			x.missing(from.String())
 		}
 	}
 	if id != "" && len(id) < 32 && keyIDRule(id) == "" {
@@ -85,7 +85,11 @@ func (x *explainer) keyID() {
 	}
 	if id != "" && named < 0 {
 		x.out.KeyNote = "unknown"
-		x.add("key_unknown", "give the source that key, or let the sender use one of the source's", "the request names a key that this source does not have")
+		text := "the request names a key that this source does not have"
+		if x.out.KeyID != "" {
+			text = "the request names key " + x.out.KeyID + ", which this source does not have"
+		}
+		x.add("key_unknown", "give the source that key, or let the sender use one of the source's", "%s", text)
 	}
 	for i := range x.keys {
 		t := &x.keys[i]
@@ -97,10 +101,11 @@ func (x *explainer) keyID() {
 			}
 		case named >= 0 && len(t.list) == 0:
 			t.faults = 1
-			t.list = []departure{{"key_other", "another key is taken", keyName(t.key) + " of this source was used, not the one that the request names"}}
+			t.list = []departure{{code: "key_other", once: "another key is taken",
+				means: keyName(t.key) + " of this source was used, not the one that the request names"}}
 		case code != "" && len(t.list) == 0:
 			t.faults = 1
-			t.list = []departure{{code, "the span of the key is left aside", text}}
+			t.list = []departure{{code: code, once: "the span of the key is left aside", means: text}}
 		}
 	}
 	if named > 0 {
@@ -150,7 +155,7 @@ func (k *Key) note(now time.Time) string {
 // readings are the bytes that a sender may have made of the text of a secret.
 func readings(d *secretData) []keyReading {
 	var list []keyReading
-	add := func(secret []byte, code, once, means string) {
+	add := func(secret []byte, taken departure) {
 		if len(secret) == 0 || hmac.Equal(secret, d.raw) {
 			return
 		}
@@ -159,13 +164,13 @@ func readings(d *secretData) []keyReading {
 				return
 			}
 		}
-		list = append(list, keyReading{secret, []departure{{code, once, means}}})
+		list = append(list, keyReading{secret, []departure{taken}})
 	}
 	raw, text := string(d.raw), string(d.text)
 	bare := strings.TrimRight(text, "\r\n")
-	add([]byte(strings.TrimRight(raw, "\r\n")), "key_trailing_newline", "", "")
-	add([]byte(raw+"\n"), "key_sender_newline", "", "")
-	add([]byte(raw+"\r\n"), "key_sender_newline", "", "")
+	add([]byte(strings.TrimRight(raw, "\r\n")), departure{code: "key_trailing_newline"})
+	add([]byte(raw+"\n"), departure{code: "key_sender_newline"})
+	add([]byte(raw+"\r\n"), departure{code: "key_sender_newline"})
 	behind := bare
 	for _, prefix := range append([]string{"whsec_"}, d.spec.StripPrefix...) {
 		if rest, ok := strings.CutPrefix(bare, prefix); ok {
@@ -175,34 +180,54 @@ func readings(d *secretData) []keyReading {
 	}
 	for _, s := range []string{bare, behind} {
 		if b, err := hex.DecodeString(s); err == nil {
-			add(b, "key_hex", "the secret is decoded from hex", "the sender used the bytes that the secret is in hex, we use "+d.reads())
+			add(b, d.readAs("hex"))
 		}
+	}
+	coded := "base64"
+	if strings.HasPrefix(bare, "whsec_") {
+		coded = "whsec"
 	}
 	for _, s := range []string{behind, bare} {
 		s = strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(s), "=")
 		if b, err := base64.RawStdEncoding.DecodeString(s); err == nil {
-			add(b, "key_base64", "the secret is decoded from base64", "the sender used the bytes that the secret is in base64, we use "+d.reads())
+			add(b, d.readAs(coded))
 		}
 	}
-	switch d.spec.Encoding {
-	case "hex":
-		add([]byte(bare), "key_hex", "the text of the secret is taken", "the sender used the text of the secret, we decode it from hex")
-	case "base64", "whsec":
-		add([]byte(bare), "key_base64", "the text of the secret is taken", "the sender used the text of the secret, we decode it from base64")
+	if d.spec.Encoding != "" && d.spec.Encoding != "utf8" {
+		add([]byte(bare), d.readAs("utf8"))
 	}
 	if behind != bare {
-		add([]byte(behind), "key_prefix", "", "")
+		add([]byte(behind), departure{"key_prefix", "the prefix of the secret is cut and the rest taken as text",
+			"the sender cut the prefix of the secret and used the rest as text", d.use()})
 	}
 	return append(list, keyReading{secret: d.raw})
 }
 
-// reads says in words how a secret becomes bytes.
-func (d *secretData) reads() string {
-	switch d.spec.Encoding {
-	case "hex":
-		return "those it is in hex"
-	case "base64", "whsec":
-		return "those it is in base64"
+// secretWays says of each encoding what is used, and how.
+var secretWays = map[string]struct{ once, used, use string }{
+	"":       {"the text of the secret is taken", "the text of the secret", "use the whole text of the secret"},
+	"utf8":   {"the text of the secret is taken", "the text of the secret", "use the whole text of the secret"},
+	"hex":    {"the secret is decoded from hex", "the bytes that the secret is in hex", "decode the secret from hex"},
+	"base64": {"the secret is decoded from base64", "the bytes that the secret is in base64", "decode the secret from base64"},
+	"whsec":  {"the secret is decoded from base64", "the bytes that the secret is in base64", "decode what stands behind whsec_ from base64"},
+}
+
+// readAs is the reading of a secret in another encoding than ours.
+func (d *secretData) readAs(encoding string) departure {
+	code := "key_base64"
+	if encoding == "hex" || encoding == "utf8" && d.spec.Encoding == "hex" {
+		code = "key_hex"
 	}
-	return "its text"
+	theirs := secretWays[encoding]
+	return departure{code, theirs.once, "the sender used " + theirs.used + ", we use " + secretWays[d.spec.Encoding].used,
+		"set encoding: " + encoding + " for our key, or " + d.use()}
+}
+
+// use is what the sender should do with the secret.
+func (d *secretData) use() string {
+	use := secretWays[d.spec.Encoding].use
+	if len(d.spec.StripPrefix) > 0 {
+		use = strings.Replace(use, "the secret", "the secret without its prefix", 1)
+	}
+	return use + " at the sender"
 }

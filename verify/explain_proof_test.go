@@ -134,6 +134,12 @@ func TestExplainRedactsASecretInAHeader(t *testing.T) {
 		if s := leak(v.Explain(r), explainK1); s != "" {
 			t.Errorf("%s: %s", name, s)
 		}
+		// One that is too long to be shown whole.
+		long := strings.Repeat(explainK1, 3)
+		v, r = mistake{headers: map[string]string{name: long}, keys: []Key{explainKey(t, "k1", long, SecretSpec{})}}.zhisou(t)
+		if s := leak(v.Explain(r), long); s != "" {
+			t.Errorf("%s: %s", name, s)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,8 +18,6 @@ type sigReading struct {
 	sum    []byte
 	faults []Cause
 }
-
-const fixSpelling = "spell the signature as the scheme says"
 
 // readSignatures finds everything that could be a signature, and the fields beside it.
 func (x *explainer) readSignatures() {
@@ -36,10 +35,10 @@ func (x *explainer) readSignatures() {
 		if text, err := x.c.demand(p); err == nil {
 			x.sigValues = append(x.sigValues, text)
 		} else if err.Reason == ReasonBodyUnparsable {
-			x.headerGone = true
+			x.unsure = true
 			x.add(string(ReasonBodyUnparsable), "send the body as the scheme says", "the signature lies in the body, which does not parse")
 		} else {
-			x.missing(p.String(), false)
+			x.missing(p.String())
 		}
 	}
 	size := 0
@@ -50,13 +49,50 @@ func (x *explainer) readSignatures() {
 	}
 	for i, name := range x.c.p.fields {
 		if len(x.sigValues) > 0 && x.c.fields[i] == "" {
-			x.missing("sig:"+name, false)
+			x.missing("sig:" + name)
 		}
 	}
 	if len(x.sigValues) > 0 && len(x.signatures) == 0 {
-		x.add("sig_undecodable", fixSpelling, "the signature (%s) is no digest in hex or base64, however it is read", x.out.Signature)
+		x.add("sig_undecodable", x.spelling(), "the signature (%s) cannot be read: it is cut, or none at all", x.out.Signature)
 	}
 	slices.SortStableFunc(x.signatures, func(a, b sigReading) int { return len(a.faults) - len(b.faults) })
+}
+
+// spelling says how the signature has to be written, and where.
+func (x *explainer) spelling() string {
+	spec := &x.c.p.signature
+	before, size := spec.prefix, 0
+	if spec.kvSep != 0 {
+		before = spec.tags[0] + string(spec.kvSep) + before
+	}
+	if before != "" {
+		before = strconv.Quote(before) + " and "
+	}
+	if spec.least == spec.most {
+		size = spec.least
+	}
+	form := "the secret itself"
+	switch family := x.c.p.algo.family; {
+	case family == familyBasic:
+		form = "base64 of user:password"
+	case spec.encoding == encHex:
+		form = counted(hex.EncodedLen(size), "lower-case hex")
+	case spec.encoding == encHexAny:
+		form = counted(hex.EncodedLen(size), "hex")
+	case spec.encoding == encBase64:
+		form = counted(base64.StdEncoding.EncodedLen(size), "padded base64")
+	case spec.encoding == encBase64URL:
+		form = counted(base64.RawURLEncoding.EncodedLen(size), "unpadded URL-safe base64")
+	}
+	return "send " + before + form + " in " + x.where(spec.places[0].String())
+}
+
+// counted says how many characters there are of a kind, where that is known.
+func counted(n int, kind string) string {
+	if n == 0 {
+		return kind
+	}
+	return strconv.Itoa(n) + " characters of " + kind
 }
 
 // readValue splits one value into its items.
@@ -86,7 +122,7 @@ func (x *explainer) readItem(item string) {
 	spec := &x.c.p.signature
 	var faults []Cause
 	fault := func(code, format string, a ...any) {
-		faults = append(faults, Cause{code, fmt.Sprintf(format, a...), fixSpelling})
+		faults = append(faults, Cause{code, fmt.Sprintf(format, a...), x.spelling()})
 	}
 	text := strings.TrimSpace(item)
 	if text != item && !spec.trim {
@@ -126,7 +162,7 @@ func (x *explainer) readItem(item string) {
 
 func (x *explainer) readField(i int, value string) {
 	if x.c.fields[i] != "" && !x.has("header_duplicated") {
-		x.add("header_duplicated", "send it once", "sig:%s stands there twice", x.c.p.fields[i])
+		x.duplicated("sig:" + x.c.p.fields[i])
 		return
 	}
 	x.c.fields[i] = value
@@ -148,7 +184,7 @@ func (x *explainer) readDigest(text string, faults []Cause) bool {
 	add := func(sum []byte, code, means string) {
 		list := slices.Clip(faults)
 		if code != "" {
-			list = append(list, Cause{code, means, fixSpelling})
+			list = append(list, Cause{code, means, x.spelling()})
 		}
 		x.signatures = append(x.signatures, sigReading{sum, list})
 	}
@@ -164,7 +200,7 @@ func (x *explainer) readDigest(text string, faults []Cause) bool {
 	}
 	if s := strings.NewReplacer("\r", "", "\n", "").Replace(text); s != text {
 		text = s
-		faults = append(slices.Clip(faults), Cause{"sig_blank", "line breaks stand inside the signature", fixSpelling})
+		faults = append(slices.Clip(faults), Cause{"sig_blank", "line breaks stand inside the signature", x.spelling()})
 	}
 	if sum, err := hex.DecodeString(text); err == nil && x.digestSize(len(sum)) {
 		switch lower := strings.ToLower(text) == text; {
@@ -183,11 +219,15 @@ func (x *explainer) readDigest(text string, faults []Cause) bool {
 	}
 	if x.digestSize(len(sum)) {
 		standard := decodeBase64(nil, text, false) != nil
+		means := "the signature is in base64, the scheme's is in hex"
+		if spec.encoding == encBase64URL {
+			means = "the signature is in standard base64, the scheme's is URL-safe and unpadded"
+		}
 		switch url := decodeBase64(nil, text, true) != nil; {
 		case spec.encoding == encBase64 && standard || spec.encoding == encBase64URL && url:
 			add(sum, "", "")
 		case standard:
-			add(sum, "sig_base64", "the signature is in base64 of the standard alphabet, the scheme's is not")
+			add(sum, "sig_base64", means)
 		default:
 			add(sum, "sig_base64url", "the signature is in base64 that is URL-safe, unpadded or not canonical")
 		}

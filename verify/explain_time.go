@@ -26,7 +26,7 @@ func (x *explainer) readTimes() {
 	text, err := x.c.demand(&spec.from)
 	if err != nil {
 		if spec.from.kind != placeHeader {
-			x.missing(spec.from.String(), false)
+			x.missing(spec.from.String())
 		}
 		x.times = []timeReading{{}}
 		return
@@ -35,10 +35,10 @@ func (x *explainer) readTimes() {
 	x.out.Tolerance, _ = x.c.windows()
 	at, code := spec.unit(text)
 	if code == "" || spec.from.kind != placeJSON && spec.from.kind != placeForm {
-		x.out.Timestamp = shortened(text)
+		x.out.Timestamp = x.shortened(text)
 	}
 	if code != "" {
-		x.add(code, "send the timestamp as the scheme says", "%s", unitText[code])
+		x.add(code, "send "+spec.format.example()+", and sign just that", "the timestamp in %s %s", x.where(spec.from.String()), unitText[code])
 	}
 	if at.IsZero() {
 		return
@@ -60,9 +60,21 @@ func (x *explainer) readTimes() {
 }
 
 var unitText = map[string]string{
-	"ts_millis":  "the timestamp is in milliseconds, the scheme's is in seconds",
-	"ts_seconds": "the timestamp is in seconds, the scheme's is in milliseconds",
-	"ts_format":  "the timestamp is not written as the scheme says",
+	"ts_millis":  "is in milliseconds, the scheme's is in seconds",
+	"ts_seconds": "is in seconds, the scheme's is in milliseconds",
+	"ts_format":  "is not written as the scheme says",
+}
+
+func (f timeFormat) example() string {
+	switch f {
+	case unixSeconds:
+		return "Unix time in seconds, such as 1700000000"
+	case unixMillis:
+		return "Unix time in milliseconds, such as 1700000000000"
+	case rfc3339:
+		return "a time such as 2023-11-14T22:13:20Z"
+	}
+	return "a date such as Tue, 14 Nov 2023 22:13:20 GMT"
 }
 
 // unit reads a timestamp whatever its format; the code says what is wrong with that.
@@ -111,12 +123,16 @@ func (x *explainer) judgeTime() {
 
 func (x *explainer) addWindow(d, past time.Duration) {
 	way, fix := "ahead of", "set the sender's clock (NTP)"
-	if d < 0 {
+	if d <= 0 {
 		way, fix = "behind", "set both clocks (NTP); sign each attempt afresh, with its own timestamp"
 	}
 	text := "the timestamp is too far from our clock"
-	if d != 0 {
-		text = "the timestamp is " + inWords(d.Abs()) + " " + way + " our clock"
+	switch far := inWords(d.Abs()); {
+	case d == 0:
+	case far == inWords(past):
+		text = "the timestamp is more than " + far + " " + way + " our clock"
+	default:
+		text = "the timestamp is " + far + " " + way + " our clock"
 	}
 	if past != 0 {
 		text += ", " + inWords(past) + " are allowed"
@@ -135,14 +151,4 @@ func inWords(d time.Duration) string {
 		return strconv.FormatInt(int64(d/time.Hour), 10) + " h"
 	}
 	return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + " days"
-}
-
-const maxShown = 64
-
-// shortened keeps what came from a header from filling a screen.
-func shortened(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }

@@ -100,9 +100,14 @@ func otherQuery(s string) string {
 }
 
 func urlDeparture(from, to string) departure {
-	change := urlChange(from, to)
-	return departure{"url_other", "the URL is spelled " + change, "the sender signed the URL " + change}
+	change, fix := urlChange(from, to), "let the source's public URL be the one that the sender calls, and signs"
+	if change == withoutQuery {
+		fix = "sign the query too; a proxy on the way may add one"
+	}
+	return departure{"url_other", "the URL is spelled " + change, "the sender signed the URL " + change, fix}
 }
+
+const withoutQuery = "without the query"
 
 // urlChange says how a spelling differs, without showing it: a query may hold a token.
 func urlChange(from, to string) string {
@@ -117,7 +122,7 @@ func urlChange(from, to string) string {
 		b = u.Port()
 	}
 	if scheme, _, _ := strings.Cut(to, ":"); !strings.HasPrefix(from, scheme+":") {
-		list = append(list, scheme+"://")
+		list = append(list, "with "+scheme+"://")
 	}
 	switch {
 	case a == b:
@@ -133,7 +138,7 @@ func urlChange(from, to string) string {
 		list = append(list, "without the final slash")
 	}
 	if queryA != queryB {
-		list = append(list, "without the query")
+		list = append(list, withoutQuery)
 	}
 	return strings.Join(list, ", ")
 }
