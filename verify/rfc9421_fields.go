@@ -281,7 +281,7 @@ func (s *sfScanner) number() (sfItem, error) {
 		sign = "-"
 	}
 	whole := s.digits()
-	if whole == "" || len(whole) > 15 {
+	if whole == "" || len(whole) > 15 || len(whole) > 12 && s.peek() == '.' {
 		return sfItem{}, errNotStructured
 	}
 	if whole = strings.TrimLeft(whole, "0"); whole == "" {
@@ -294,7 +294,7 @@ func (s *sfScanner) number() (sfItem, error) {
 		return sfItem{kind: sfInteger, text: sign + whole}, nil
 	}
 	part := s.digits()
-	if part == "" || len(part) > 3 || len(whole) > 12 {
+	if part == "" || len(part) > 3 {
 		return sfItem{}, errNotStructured
 	}
 	if part = strings.TrimRight(part, "0"); part == "" {

@@ -67,6 +67,7 @@ func TestReadDictionary(t *testing.T) {
 		{"16 digits", `a=1000000000000000`, "-"},
 		{"four fraction digits", `a=1.0001`, "-"},
 		{"13 digits before the point", `a=1000000000000.1`, "-"},
+		{"13 digits before the point, most of them 0", `a=0000000000001.1`, "-"},
 		{"no fraction digits", `a=1.`, "-"},
 		{"a plus", `a=+1`, "-"},
 		{"a boolean of two", `a=?2`, "-"},
