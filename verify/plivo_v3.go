@@ -17,9 +17,14 @@ const (
 //
 // Source: github.com/plivo/plivo-go, utils.go, and plivo-python, signature_v3.py. They
 // differ on escapes in the query; decoded, as in Python and Java, is what Plivo's GET
-// requests need. No single value is called signed: each may hold what joins it to the
-// next, and so be cut in another place.
-var plivoV3 = coder{algo: "hmac-sha256", compile: compilePlivo, open: openPlivo, sign: signPlivo}
+// requests need. No single value but the nonce is called signed: each may hold what
+// joins it to the next, and so be cut in another place.
+var plivoV3 = coder{
+	algo: "hmac-sha256", compile: compilePlivo,
+	covers: func(_ *builder, v *place) bool { return v.kind == placeHeader && strings.EqualFold(v.name, plivoNonce) },
+	signs:  []string{"URL", "form", "nonce"}, part: "form_sorted",
+	open: openPlivo, sign: signPlivo,
+}
 
 func compilePlivo(b *builder) error {
 	err := b.signatureOf(&SignatureRecipe{Name: plivoSignature, ListSep: ",", Encoding: "base64"})
@@ -32,16 +37,24 @@ func compilePlivo(b *builder) error {
 }
 
 // plivoRequest holds the signed text once it is known.
-type plivoRequest struct{ text []byte }
+type plivoRequest struct {
+	nonce string
+	text  []byte
+}
 
 func openPlivo(c *check) *Error {
-	c.coded = &plivoRequest{}
+	// A dot stands between the form and the nonce. With one in the nonce, the form
+	// could be cut short at any dot of its own.
+	nonce, _, _ := headerValue(c.r.Header, plivoNonce)
+	if strings.Contains(nonce, ".") {
+		return c.fail(ReasonSignatureMalformed, plivoNonce)
+	}
+	c.coded = &plivoRequest{nonce: nonce}
 	return c.signature()
 }
 
 func (r *plivoRequest) read(c *check) *Error {
-	nonce, _, _ := headerValue(c.r.Header, plivoNonce)
-	text, err := c.plivoText(nonce)
+	text, err := c.plivoText(r.nonce)
 	r.text = []byte(text)
 	return err
 }

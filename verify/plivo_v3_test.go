@@ -46,6 +46,10 @@ func TestPlivoText(t *testing.T) {
 			if _, err := v.Verify(r); reasonOf(err) != tt.want {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
+			r.Header[plivoNonce] = []string{"5.n1"}
+			if _, err := v.Verify(r); reasonOf(err) != ReasonSignatureMalformed {
+				t.Errorf("a nonce that may hold the end of the form: %v", err)
+			}
 			delete(r.Header, plivoNonce)
 			if _, err := v.Verify(r); reasonOf(err) != ReasonHeaderMissing {
 				t.Errorf("without a nonce: %v", err)
@@ -66,6 +70,12 @@ func TestSignPlivo(t *testing.T) {
 	env, err := v.Verify(r)
 	if err != nil || env.DeliveryID != "c1" || env.IDSigned || !s.NeedsURL() || s.BodySigned() {
 		t.Errorf("%+v, %v", env, err)
+	}
+	if covers, w := s.Covers(), s.Weaknesses(); len(covers) != 3 || !strings.Contains(w[0].Text, "form fields only") {
+		t.Errorf("covers %v, leaves open %v", covers, w)
+	}
+	if s := compile(t, `{"algo":"code:plivo-v3","id":{"from":"header:`+plivoNonce+`"}}`); !s.IDSigned() {
+		t.Error("a nonce in which nothing else can stand is not called signed")
 	}
 	r.Header = http.Header{plivoNonce: {"n1"}}
 	if h, err = v.Sign(r, SignOptions{}); err != nil || len(h) != 1 || h.Get(plivoSignature) != plivoMAC("https://example.com/in?a=1.CallUUIDc1b2.n1") {
