@@ -232,13 +232,17 @@ func (c *check) namedHeaders(names []string) ([]string, *Error) {
 			return nil, c.fail(ReasonHeaderMissing, name)
 		}
 		values[i] = value
-		for slot := range c.p.headers {
-			if spelled(c.p.headers[slot].name, name) == spelledRight {
-				c.covered |= 1 << slot
-			}
-		}
 	}
 	return values, nil
+}
+
+// cover notes which of the recipe's headers the signature covers.
+func (c *check) cover(names []string) {
+	for slot := range c.p.headers {
+		if slices.Contains(names, strings.ToLower(c.p.headers[slot].name)) {
+			c.covered |= 1 << slot
+		}
+	}
 }
 
 // addHeader is for signers.

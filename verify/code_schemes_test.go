@@ -325,6 +325,7 @@ func TestContentfulCovers(t *testing.T) {
 		{"a listed header twice", setHeader("authorization", "Bearer TOKEN", "Bearer TOKEN"), ReasonHeaderDuplicated},
 		{"a listed header empty", setHeader("authorization", ""), ReasonHeaderMissing},
 		{"a header that is not listed", setHeader("x-other", "a"), ""},
+		{"a value that may hold the next", setHeader("authorization", "Bearer TOKEN;x-contentful-topic:a"), ReasonSignatureMalformed},
 	})
 	for path, want := range map[string]string{"/a b/c?d=e&f=/'": "/a%20b/c?d%253De%2526f%253D%252F'", "/a%20b": "/a%2520b", "/ü?": "/%C3%BC?", "/a;b,c": "/a;b,c"} {
 		if got := escapedAgain(path); got != want {
@@ -360,6 +361,10 @@ func TestHook0Covers(t *testing.T) {
 		{"two lines", setHeader("X-Hook0-Signature", "t=1800000000,"+h, v1), ""},
 		{"v1 called v0", signature("t=1800000000", h, "v0"+v1[2:]), mismatch},
 	})
+	judgeChanges(t, "hook0/a-body-scheme-signature-verifies", "", []change{
+		{"two times, the first empty", signature("t=", "t=1800000000", v0), ReasonHeaderDuplicated},
+		{"a dot in a name", signature("t=1800000000", "h=x-event-id.evt-1", v1), ReasonSignatureMalformed},
+	})
 	// A dot moved from one value to the next gives the same text.
 	s := compile(t, `{"algo":"code:hook0","id":{"from":"header:X-Event-Id"}}`)
 	k, _ := NewKey("k1", []byte(testSecret), SecretSpec{})
@@ -375,6 +380,13 @@ func TestHook0Covers(t *testing.T) {
 	r.Header["X-Event-Id"], r.Header["X-Type"] = []string{"evt-1.user"}, []string{"created"}
 	if env, err := ver.Verify(r); err != nil || env.IDSigned {
 		t.Errorf("an id that may have taken a part of its neighbour is called signed: %+v, %v", env, err)
+	}
+	// Nor is one behind a value with a dot, which may have been its first part.
+	head = "1800000000.x-type x-event-id.user.created.evt-1."
+	r.Header["X-Hook0-Signature"] = []string{"t=1800000000,h=x-type x-event-id,v1=" + hex.EncodeToString(k.mac(1, []byte(head), nil))}
+	r.Header["X-Event-Id"], r.Header["X-Type"] = []string{"evt-1"}, []string{"user.created"}
+	if env, err := ver.Verify(r); err != nil || env.IDSigned {
+		t.Errorf("an id behind a value with a dot is called signed: %+v, %v", env, err)
 	}
 }
 

@@ -80,7 +80,13 @@ func (r *contentfulRequest) name(c *check, names []string) *Error {
 	if err != nil {
 		return err
 	}
+	c.cover(names)
 	for i, name := range names {
+		for _, other := range names { // which the value would then hold, or its neighbour
+			if strings.Contains(values[i], ";"+other+":") {
+				return c.fail(ReasonSignatureMalformed, name)
+			}
+		}
 		values[i] = name + ":" + strings.TrimSpace(values[i])
 	}
 	r.headers = strings.Join(values, ";")

@@ -10,9 +10,10 @@ import (
 // the headers that the signature lists under h (v1), by HMAC-SHA256 in hex. Of the
 // two the stronger counts alone: who could choose would choose the weaker.
 //
-// Values are joined by dots, and one that holds a dot may have taken a part of its
-// neighbour. Such a delivery id is not called signed; a pattern without a dot
-// refuses it.
+// Values are joined by dots, so from the first that holds one on, where a value ends
+// and the next or the body begins can be moved. A delivery id there is not called
+// signed. Nor does anything tell a code of v1 from one of v0 over a body that begins
+// with the names and values.
 //
 // Source: github.com/hook0/hook0, clients/go/signature.go.
 var hook0 = coder{
@@ -85,10 +86,10 @@ func (c *check) hook0Items() (h string, strong bool, err *Error) {
 			switch {
 			case !ok:
 				return "", false, c.malformed()
-			case tag == "t" && c.fields[0] != "", tag == "h" && seen:
+			case tag == "t" && c.fieldSeen != 0, tag == "h" && seen:
 				return "", false, c.fail(ReasonHeaderDuplicated, "sig:"+tag)
 			case tag == "t":
-				c.fields[0] = value
+				c.fields[0], c.fieldSeen = value, 1
 			case tag == "h":
 				h, seen = value, true
 			case tag == "v0":
@@ -115,18 +116,19 @@ func (c *check) hook0Head(t, h string) ([]byte, *Error) {
 	if h != "" {
 		var ok bool
 		var err *Error
-		if names, ok = nameList(h, " "); !ok {
+		// A dot in a name would end the list early, and what follows would be a value.
+		if names, ok = nameList(h, " "); !ok || strings.Contains(h, ".") {
 			return nil, c.malformed()
 		}
 		if values, err = c.namedHeaders(names); err != nil {
 			return nil, err
 		}
 	}
-	for i := range c.p.headers {
-		if strings.Contains(c.header(i), ".") {
-			c.covered &^= 1 << i
-		}
+	certain := 0
+	for certain < len(values) && !strings.Contains(values[certain], ".") {
+		certain++
 	}
+	c.cover(names[:certain])
 	return []byte(t + "." + strings.Join(names, " ") + "." + strings.Join(values, ".") + "."), nil
 }
 
