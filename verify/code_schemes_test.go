@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -331,6 +332,20 @@ func TestContentfulCovers(t *testing.T) {
 		if got := escapedAgain(path); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
+	}
+}
+
+// Receivers with the sender's toolkit know the path escaped once more, and no other.
+func TestContentfulSignsThePathAsItsToolkit(t *testing.T) {
+	v := &Verifier{Scheme: compile(t, `{"algo":"code:contentful"}`), Keys: oneKey(t), URL: "https://x/in", Now: at(t0)}
+	h, err := v.Sign(Request{Method: "POST", URL: "/in?q=1&r=a/b", Body: []byte("{}")}, SignOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := hexMAC(sha256.New, "POST\n/in?q%253D1%2526r%253Da%252Fb\n"+
+		"x-contentful-signed-headers:x-contentful-signed-headers,x-contentful-timestamp;x-contentful-timestamp:1760000000000\n{}")
+	if got, _, _ := headerValue(h, contentfulSignature); got != want {
+		t.Errorf("got %s, want %s of %v", got, want, h)
 	}
 }
 

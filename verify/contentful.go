@@ -160,6 +160,7 @@ func signContentful(c *check, key *Key, _ SignOptions) (Request, error) {
 	if err := r.read(c); err != nil {
 		return Request{}, err
 	}
-	c.addHeader(contentfulSignature, hex.EncodeToString(key.mac(c.p.algo.hash, r.heads[0], c.r.Body)))
+	head := r.heads[len(r.heads)-1] // the toolkit knows its own spelling alone
+	c.addHeader(contentfulSignature, hex.EncodeToString(key.mac(c.p.algo.hash, head, c.r.Body)))
 	return c.r, nil
 }
