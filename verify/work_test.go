@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"hash"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -80,6 +81,32 @@ func TestRefusalsDoEqualWork(t *testing.T) {
 	} {
 		if got := work(c.name, c.change, c.reason); got != want {
 			t.Errorf("%s: %d bytes, %d sums; a wrong MAC %v", c.name, got[0], got[1], want)
+		}
+	}
+}
+
+// Of a public key the check itself is counted, by what it allocates.
+func TestUnknownPublicKeyIsCheckedToo(t *testing.T) {
+	private, public := ecdsaKey(t, "k1")
+	s := compile(t, `{"algo":"ecdsa-p256-sha256","key_id":{"from":"header:K"},"signature":{"name":"S","encoding":"base64"},"template":"{body}"}`)
+	v := &Verifier{Scheme: s, Keys: testSet(t, public)}
+	r := Request{Method: "POST", Body: []byte("x")}
+	h, err := v.Sign(r, SignOptions{Key: private})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := func(id, body string, want Reason) float64 {
+		r := Request{Method: "POST", Body: []byte(body), Header: http.Header{"S": h["S"], "K": {id}}}
+		if _, err := v.Verify(r); reasonOf(err) != want {
+			t.Fatalf("%s: %v, want %s", id, err, want)
+		}
+		return testing.AllocsPerRun(20, func() { v.Verify(r) })
+	}
+	known := work("k1", "y", ReasonSignatureMismatch)
+	// Signed by the key that is checked, but not named by it.
+	for _, body := range []string{"x", "y"} {
+		if unknown := work("k9", body, ReasonKeyUnknown); unknown < known-2 {
+			t.Errorf("body %s: %v allocations, %v with a key that is there", body, unknown, known)
 		}
 	}
 }
