@@ -160,6 +160,7 @@ func TestCheckFindsWhatCannotWork(t *testing.T) {
 		{"a short secret", Verifier{Scheme: zhisou, Keys: testSet(t, short)}, false},
 		{"a short secret elsewhere", Verifier{Scheme: github, Keys: testSet(t, short)}, true},
 		{"a text secret for a public-key scheme", Verifier{Scheme: discord, Keys: one}, false},
+		{"user and password without a colon", Verifier{Scheme: compile(t, `{"algo":"basic"}`), Keys: one}, false},
 		{"negative tolerance", Verifier{Scheme: github, Keys: one, Tolerance: -1}, false},
 		{"negative cap", Verifier{Scheme: github, Keys: one, MaxBody: -1}, false},
 		{"no public URL", Verifier{Scheme: square, Keys: one}, false},

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 )
@@ -95,6 +96,9 @@ func (p *program) usable(k *Key) bool {
 	}
 	if !p.algo.family.shared() {
 		return d.public.fits(&p.algo)
+	}
+	if p.algo.family == familyBasic && bytes.IndexByte(d.raw, ':') < 0 { // no user sends it so
+		return false
 	}
 	if p.code != nil && p.code.usable != nil && !p.code.usable(d.raw) {
 		return false
