@@ -30,8 +30,9 @@
 // A [Recipe] says where the signature stands, how it is spelled, which text is
 // signed, and where timestamp, delivery id, key id and event type stand. [Preset]
 // returns built-in ones; [ParseRecipe] reads others, or a preset with fields
-// replaced; the page docs/recipes.md goes from a sender's documentation to one; [Recipe.Compile] refuses nonsense before the first request. Sign and
-// Verify read the same recipe, so what one makes the other takes.
+// replaced; [Recipe.Compile] refuses nonsense before the first request. Sign and
+// Verify read the same recipe, so what one makes the other takes. The page
+// docs/recipes.md goes from a sender's documentation to a recipe.
 //
 // What a recipe cannot say has code, chosen by the algo code:NAME: a canonical
 // request, a JWT, parts of a body. Key id, delivery id, event type and answer are
