@@ -187,6 +187,9 @@ func TestOnlyFailuresOfAMACAreExplained(t *testing.T) {
 	s.Verifier = verifier(t, "zhisou-v1", key(t, "k1", secretK1), old, later)
 	s.MaxBody = 2 << 20
 	big := strings.Repeat("x", explainBody)
+	inBody := preset(t, "mailgun", "")
+	inBody.Path = "/in/mailgun"
+	misspelled := &message{method: "POST", target: inBody.Path, body: []byte(`{"signature":{"timestamp":"1700000000","token":"t","signature":"abc"}}`)}
 	for _, c := range []struct {
 		name                    string
 		m                       *message
@@ -201,11 +204,12 @@ func TestOnlyFailuresOfAMACAreExplained(t *testing.T) {
 		{"accepted", signed("dlv_1", body1), false, false},
 		{"no signature", signed("dlv_1", body1).set("X-Webhook-Signature"), false, false},
 		{"signature of the wrong spelling", signed("dlv_1", body1).set("X-Webhook-Signature", "abc"), false, false},
+		{"signature of the wrong spelling in the body", misspelled, false, false},
 		{"too old", signedAt(t0-1000, "k1", secretK1, "dlv_1", body1), false, false},
 		{"too large", signedAt(t0, "k1", secretK2, "dlv_1", big+big+"x"), false, false},
 		{"no source", wrong("dlv_1").to("POST", "/in/nobody"), false, false},
 	} {
-		g := startExplaining(t, Config{Sources: []Source{s}}, constantX)
+		g := startExplaining(t, Config{Sources: []Source{s, inBody}}, constantX)
 		g.post(c.m)
 		if r := g.results[0]; r.Explaining != c.explaining || r.Unexplained != c.unexplained {
 			t.Errorf("%s: explaining %v, unexplained %v", c.name, r.Explaining, r.Unexplained)

@@ -32,7 +32,7 @@ func shaker(t testing.TB, preset, secret string) *Verifier {
 		t.Fatalf("there is no preset %s", preset)
 	}
 	v := &Verifier{Scheme: s, Now: func() time.Time { return handshakeTime }, URL: "https://hooks.example.com/in"}
-	v.Handshakes.Origins = []string{"other.example.com", "eventemitter.example.com"}
+	v.Handshakes.Origins = []string{"other.example.com", "eventemitter.example.com", "shop.example.com"}
 	if s.HasHandshake("enrol") {
 		v.Handshakes.EnrolUntil = handshakeTime.Add(time.Minute)
 		return v
@@ -142,6 +142,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 		{"challenge is true", "monday", post(`{"challenge":true}`), false, ReasonHandshakeRefused},
 		{"challenge stands twice", "lark-feishu", post(`{"type":"url_verification","token":"` + strings.Repeat("s", 40) + `","challenge":"a","challenge":"b"}`), false, ""},
 		{"origin of another", "cloudevents", Request{Method: "OPTIONS", URL: in, Header: http.Header{"Webhook-Request-Origin": {"evil.example.com"}}}, false, ReasonHandshakeRefused},
+		// ſ is an s to whom compares without case.
+		{"origin in other letters", "cloudevents", Request{Method: "OPTIONS", URL: in, Header: http.Header{"Webhook-Request-Origin": {"\u017fhop.example.com"}}}, false, ReasonHandshakeRefused},
 		{"origin twice", "cloudevents", Request{Method: "OPTIONS", URL: in, Header: http.Header{"Webhook-Request-Origin": {"other.example.com", "other.example.com"}}}, false, ReasonHandshakeRefused},
 		{"rate is no number", "cloudevents", Request{Method: "OPTIONS", URL: in, Header: http.Header{
 			"Webhook-Request-Origin": {"other.example.com"}, "Webhook-Request-Rate": {"12\r\nX: y"}}}, false, ReasonHandshakeRefused},
@@ -287,7 +289,9 @@ func TestConfirmOnlyKnownHosts(t *testing.T) {
 		"https://sns.us-west-2.amazonaws.com@evil.example/", "https://sns.us-west-2.amazonaws.com:22/",
 		"https://evil.example#.eventgrid.azure.net", "https://evil.example\\.eventgrid.azure.net/",
 		"https://169.254.169.254/", "https://eventgrid.azure.net/", "https://xeventgrid.azure.net/", "//sns.us-west-2.amazonaws.com/",
-		"https://sns.us-west-2.amazonaws.com/ x", "https://sns.a.amazonaws.com/" + strings.Repeat("a", 2048), "",
+		"https://sns.us-west-2.amazonaws.com/ x", "https://sns.us-west-2.amazonaws.com/" + strings.Repeat("a", 2048), "",
+		"https://user:word@sns.us-west-2.amazonaws.com/", "https://@sns.us-west-2.amazonaws.com/",
+		`https://sns.us-west-2.amazonaws.com/\evil.example`,
 		"https://sns.us-west-2.amazonaws.com/#f", "https:sns.us-west-2.amazonaws.com",
 	} {
 		if confirmable(bad) {
@@ -379,6 +383,19 @@ func TestSubscriptionOfSNSIsConfirmed(t *testing.T) {
 	t.Fatal("no vector aws-sns/subscription")
 }
 
+// A key that the scheme does not take answers nothing either.
+func TestKeyedAnswerNeedsAUsableKey(t *testing.T) {
+	v := shaker(t, "x-twitter", "short")
+	r := Request{Method: "GET", URL: "/in?crc_token=abc"}
+	if _, ok, err := v.Handshake(r); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	v.Scheme = compile(t, `{"preset":"x-twitter","secret_spec":{"min_len":32}}`)
+	if a, _, err := v.Handshake(r); err == nil {
+		t.Errorf("answered with a short key: %s", a.Body)
+	}
+}
+
 // Braintree's payload is base64, and so is a challenge.
 func TestKeyedAnswerSignsNoPayload(t *testing.T) {
 	v := shaker(t, "braintree", "integration_public_key|integration_private_key")
@@ -391,6 +408,12 @@ func TestKeyedAnswerSignsNoPayload(t *testing.T) {
 		if a, _, err := v.Handshake(Request{Method: "GET", URL: "/in?bt_challenge=" + bad}); err == nil {
 			t.Errorf("%s was answered: %s", bad, a.Body)
 		}
+	}
+	// Nor does a recipe without a pattern make it an oracle.
+	loose := *v
+	loose.Scheme = compile(t, `{"preset":"braintree","handshake":[{"kind":"keyed_answer","method":"GET","from":"query:bt_challenge","answer":{"body":"{public}|{mac_hex}"}}]}`)
+	if a, _, err := loose.Handshake(Request{Method: "GET", URL: "/in?bt_challenge=PG5vdGlmaWNhdGlvbj48a2luZA=="}); err == nil {
+		t.Errorf("a payload was signed: %s", a.Body)
 	}
 	form := url.Values{"bt_signature": {string(a.Body)}, "bt_payload": {challenge}}
 	r := Request{Method: "POST", URL: "/in", Body: []byte(form.Encode())}

@@ -254,6 +254,9 @@ func TestSecretInTheKeyIDHeaderIsNotReported(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Reason != ReasonKeyUnknown || (refused.KeyID == id) != reported || strings.Contains(err.Error(), id) != reported {
 			t.Errorf("%q: %v", id, err)
 		}
+		if e := v.Explain(r); (e.KeyID == id) != reported || !reported && strings.Contains(fmt.Sprint(e), id) {
+			t.Errorf("%q: explained by %+v", id, e)
+		}
 	}
 }
 
