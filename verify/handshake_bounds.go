@@ -54,8 +54,9 @@ func echoable(s string) bool {
 }
 
 // keyedValue bounds what is answered with a MAC under the signing key. No JSON
-// object or array is in this alphabet, nor a form, nor the text that a scheme with
-// a timestamp signs; [check.challenge] sees to the rest.
+// object or array is in this alphabet, nor a form of two fields; [check.challenge]
+// sees to the rest. A scheme without that must not have the key: Mailgun's signs a
+// timestamp and a token, all of it in the alphabet.
 func keyedValue(s string) bool {
 	if s == "" || len(s) > maxKeyedValue {
 		return false

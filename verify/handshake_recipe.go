@@ -217,16 +217,19 @@ func (b *builder) handshakeKind(h *handshake, r *HandshakeRecipe) error {
 		if h.fields[h.from].p.kind == placeJSON && !h.signed {
 			return wrongf("verify", "a value in the body is answered under the key only if it is signed")
 		}
+		if !b.signsMore() {
+			return wrongf("kind", "the template signs nothing that a challenge cannot hold: an answer would be the signature of a delivery")
+		}
 	case kindEnrol:
 		if !b.p.algo.family.shared() {
 			return wrongf("kind", "%s needs a shared secret, not %s", h.kind, b.r.Algo)
 		}
+		if b.p.signature.in != placeHeader {
+			return wrongf("kind", "%s needs the signature in a header: by that a delivery is told from it", h.kind)
+		}
 	case kindStatus:
 		if h.method == "POST" && !h.signed {
 			return wrongf("verify", "a POST that is not signed is never answered as a success")
-		}
-		if h.method == "POST" && len(h.when) == 0 {
-			return wrongf("when", "is missing: every delivery would be taken for a handshake")
 		}
 		if h.method == "HEAD" && len(h.body) > 0 {
 			return wrongf("answer", "HEAD has no body")
@@ -236,7 +239,19 @@ func (b *builder) handshakeKind(h *handshake, r *HandshakeRecipe) error {
 			return wrongf("pattern", "is missing: which URLs may be called?")
 		}
 	}
+	inDelivery := h.method == "POST" && (h.from < 0 || h.fields[h.from].p.kind != placeQuery)
+	if inDelivery && len(h.when) == 0 && h.kind != kindEnrol { // which is told by the signature
+		return wrongf("when", "is missing: a delivery that holds such a value too would be taken for a handshake")
+	}
 	return nil
+}
+
+// signsMore says whether deliveries are signed with more than [keyedValue] lets
+// through. Where they are not, [check.challenge] would refuse each of them.
+func (b *builder) signsMore() bool {
+	return b.p.code != nil || slices.ContainsFunc(b.p.parts, func(p part) bool {
+		return p.kind == partBody || p.kind == partURL || p.kind == partLiteral && !keyedValue(p.text)
+	})
 }
 
 func (h *handshake) answer(a *HandshakeAnswer, rule handshakeRule) error {

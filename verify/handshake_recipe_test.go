@@ -11,7 +11,7 @@ func TestHandshakesWithoutSenseAreRefused(t *testing.T) {
 	for _, good := range []string{
 		`[{"kind":"status","method":"HEAD"}]`,
 		`[{"kind":"echo_query","method":"GET","from":"query:c","pattern":"[a-z]+"}]`,
-		`[{"kind":"echo_json","verify":"json:t","from":"json:c","answer":{"type":"application/json","body":"{\"a\":{\"b\":\"{value}\"},\"c\":{}}"}}]`,
+		`[{"kind":"echo_json","verify":"json:t","when":[{"from":"json:e","absent":true}],"from":"json:c","answer":{"type":"application/json","body":"{\"a\":{\"b\":\"{value}\"},\"c\":{}}"}}]`,
 		`[]`,
 	} {
 		if _, err := mustParse(t, hmac+good+`}`).Compile(); err != nil {
@@ -34,6 +34,10 @@ func TestHandshakesWithoutSenseAreRefused(t *testing.T) {
 		{"verify in another word", `{"kind":"echo_json","verify":"hmac","from":"json:a","answer":{"body":"{value}"}}`, "[0].verify"},
 		{"POST answered unsigned", `{"kind":"status","when":[{"from":"json:a","equals":"b"}]}`, "[0].verify"},
 		{"every delivery", `{"kind":"status","verify":"signature"}`, "[0].when"},
+		{"every delivery with a challenge in it", `{"kind":"echo_json","from":"json:c","answer":{"body":"{value}"}}`, "[0].when"},
+		{"the same, with a token", `{"kind":"echo_json","verify":"json:t","from":"json:c","answer":{"body":"{value}"}}`, "[0].when"},
+		{"the same, signed", `{"kind":"keyed_answer","verify":"signature","from":"json:c","answer":{"body":"{mac_hex}"}}`, "[0].when"},
+		{"every delivery with a URL in it", `{"kind":"outbound","verify":"signature","from":"json:a","pattern":".*"}`, "[0].when"},
 		{"MAC of an unsigned body", `{"kind":"keyed_answer","from":"json:a","answer":{"body":"{mac_hex}"}}`, "[0].verify"},
 		{"MAC in an echo", `{"kind":"echo_json","from":"json:a","answer":{"body":"{mac_hex}"}}`, "[0].answer.body"},
 		{"unknown token", `{"kind":"echo_json","from":"json:a","answer":{"body":"{valu}"}}`, "[0].answer.body"},
@@ -60,7 +64,12 @@ func TestHandshakesWithoutSenseAreRefused(t *testing.T) {
 		"MAC of a public key":      `{"algo":"ed25519","signature":{"name":"X-Sig"},"template":"{body}","handshake":[{"kind":"keyed_answer","method":"GET","from":"query:a","answer":{"body":"{mac_hex}"}}]}`,
 		"MAC of a token":           `{"algo":"token","signature":{"name":"X-Sig"},"handshake":[{"kind":"keyed_answer","method":"GET","from":"query:a","answer":{"body":"{mac_hex}"}}]}`,
 		"hand-over of public keys": `{"algo":"ed25519","signature":{"name":"X-Sig"},"template":"{body}","handshake":[{"kind":"enrol","from":"header:X-Secret"}]}`,
-		"nine handshakes":          hmac + "[" + strings.Repeat(`{"kind":"status","method":"HEAD"},`, 8) + `{"kind":"status","method":"HEAD"}]}`,
+		// What is told from a delivery by the signature alone.
+		"hand-over where the body holds the signature": `{"algo":"hmac-sha256","signature":{"in":"json","name":"sig"},"template":"{json:a}","handshake":[{"kind":"enrol","from":"json:secret"}]}`,
+		// A template all of which an answer can sign.
+		"MAC of a hash":           `{"algo":"hmac-sha256","signature":{"name":"X-Sig"},"template":"v1_{body_sha256_hex}","handshake":[{"kind":"keyed_answer","method":"GET","from":"query:a","answer":{"body":"{mac_hex}"}}]}`,
+		"MAC of Mailgun's tokens": `{"preset":"mailgun","handshake":[{"kind":"keyed_answer","method":"GET","from":"query:a","answer":{"body":"{mac_hex}"}}]}`,
+		"nine handshakes":         hmac + "[" + strings.Repeat(`{"kind":"status","method":"HEAD"},`, 8) + `{"kind":"status","method":"HEAD"}]}`,
 	} {
 		if _, err := mustParse(t, text).Compile(); err == nil {
 			t.Errorf("%s was taken", defect)
