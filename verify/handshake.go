@@ -35,7 +35,8 @@ type Answer struct {
 	Status int
 	Header http.Header // besides the two above; never nil
 	Body   []byte
-	// Keyed: Body holds a MAC under the signing key. Give few of these.
+	// Keyed: Body holds a MAC under the signing key. Give few of these, and let no
+	// other scheme have that key.
 	Keyed bool
 	// Confirm is a URL that the sender wants to be called, once, over https and
 	// without following a redirect (kind outbound). Its host is one of the sender's.

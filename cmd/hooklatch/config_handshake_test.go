@@ -147,3 +147,34 @@ func TestTokenOfHandshakesIsASecret(t *testing.T) {
 		t.Errorf("the key as token: %v %s", err, shortly(c.warnings))
 	}
 }
+
+// Who asks for the MAC of a timestamp and a token has all that Mailgun's scheme signs.
+func TestKeyOfAnswersSignsNothingElse(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://localhost/x")
+	secret := strings.Repeat("k", 40)
+	files := map[string]string{"k1": secret, "k2": secret, "k3": strings.Repeat("o", 40)}
+	two := func(first, handshake, second, key string) string {
+		text := strings.Replace(asking("scheme: "+first, handshake), "keys/k1", "k1", 1)
+		return strings.Replace(text, "destinations:", "  other:\n    tenant: acme\n    path: /in/other\n    scheme: "+second+
+			"\n    event: {id: body_sha256_hex}\n    keys: [{id: k2, secret: {file: "+key+"}}]\n    forward: [app]\ndestinations:", 1)
+	}
+	const raw = `{name: mine, algo: hmac-sha256, signature: {name: X-Sig}, template: "{body}"}`
+	for _, c := range []struct{ name, text, want string }{
+		{"the tokens of another scheme", two("x-twitter", "", "mailgun", "k2"), "source billing"},
+		{"the whole body", two("x-twitter", "", raw, "k2"), "source billing"},
+		{"a key of its own", two("x-twitter", "", "mailgun", "k3"), ""},
+		{"no answers", two("x-twitter", "handshake: {off: true}", "mailgun", "k2"), ""},
+		{"answers to the sender alone", two("zoom", "", "mailgun", "k2"), ""},
+		{"answers in both", two("x-twitter", "", "x-twitter", "k2"), ""},
+		{"the second scheme of the source", strings.Replace(asking("scheme: [x-twitter, "+raw+"]"), "- {id: k1, secret: {file: keys/k1}}",
+			"- {id: k1, secret: {file: k1}, scheme: x-twitter}\n      - {id: k2, secret: {file: k2}, scheme: mine}", 1), "source billing"},
+	} {
+		_, _, err := load(t, c.text, files)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), "answers challenges of anybody") || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

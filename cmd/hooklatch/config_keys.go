@@ -262,6 +262,7 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 		DatabaseURL:  l.databaseURL(ctx),
 		Certificates: l.certificates(),
 	}
+	l.oracles(first, second)
 	if len(l.problems) > 0 {
 		return nil, l.found()
 	}
