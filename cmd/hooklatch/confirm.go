@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -42,8 +44,8 @@ func newConfirmer(log *slog.Logger) *confirmer {
 		client: &http.Client{
 			Timeout: confirmTimeout,
 			Transport: &http.Transport{
-				Proxy:                  nil,                                                // the environment has no say
-				DialContext:            (&net.Dialer{Timeout: confirmTimeout}).DialContext, // it outlives the request
+				Proxy:                  nil,                                                                      // the environment has no say
+				DialContext:            (&net.Dialer{Timeout: confirmTimeout, Control: refuseLocal}).DialContext, // it outlives the request
 				TLSHandshakeTimeout:    confirmTimeout,
 				DisableKeepAlives:      true,
 				ForceAttemptHTTP2:      true,
@@ -54,6 +56,16 @@ func newConfirmer(log *slog.Logger) *confirmer {
 		queue: make(chan confirmation, confirmWaiting),
 		seen:  map[[32]byte]bool{},
 	}
+}
+
+// refuseLocal judges the address that is connected to, whatever the resolver says.
+// Private ones pass: a sender in the cloud may have an address in the own network.
+func refuseLocal(_, address string, _ syscall.RawConn) error {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || !a.Addr().Unmap().IsGlobalUnicast() {
+		return fmt.Errorf("address %s is loopback, link-local or multicast", address)
+	}
+	return nil
 }
 
 var errConfirmFull = errors.New("too many URLs wait to be called")

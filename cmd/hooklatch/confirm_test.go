@@ -103,6 +103,27 @@ func TestConfirmChecksTheCertificate(t *testing.T) {
 	}
 }
 
+// The name is the sender's; where a resolver leads is another matter.
+func TestConfirmConnectsToNothingLocal(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := newConfirmer(slog.New(slog.DiscardHandler)).client.Transport.(*http.Transport).DialContext
+	if c, err := dial(t.Context(), "tcp", l.Addr().String()); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("connected to %v: %v", c, err)
+	}
+	for address, want := range map[string]bool{
+		"169.254.169.254:443": false, "[::1]:443": false, "[::ffff:127.0.0.1]:443": false, "[fe80::1%eth0]:443": false,
+		"0.0.0.0:443": false, "224.0.0.1:443": false, "10.0.0.7:443": true, "203.0.113.9:443": true, "[2001:db8::1]:443": true,
+	} {
+		if err := refuseLocal("tcp", address, nil); (err == nil) != want {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
 func TestConfirmWaitsFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}
