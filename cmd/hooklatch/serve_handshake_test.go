@@ -177,12 +177,37 @@ func TestEnrolmentWritesOverNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write("keys/asana", "mine")
-	if a := sv.send("POST", "/in/asana", http.Header{"X-Hook-Secret": {asanaSecret}}, "{}"); a.status != 500 || a.header.Get("X-Hook-Secret") != "" {
+	if a := sv.send("POST", "/in/asana", http.Header{"X-Hook-Secret": {asanaSecret}}, "{}"); a.status != 403 || a.header.Get("X-Hook-Secret") != "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
 	if text, err := os.ReadFile(filepath.Join(s.dir, "keys", "asana")); err != nil || string(text) != "mine" {
 		t.Errorf("%q, %v", text, err)
 	}
-	sv.line(`"outcome":"unavailable"`, "never written over a file")
+	sv.line(`"code":"handshake_refused"`, "is there already")
+	sv.end()
+}
+
+// Nobody may hand one secret to two tenants: the next start would refuse both.
+func TestEnrolledSecretIsOfOneTenant(t *testing.T) {
+	t.Parallel()
+	_, appURL := startApp(t)
+	s := newSite(t)
+	handshaking(s, appURL)
+	text, err := os.ReadFile(filepath.Join(s.dir, "hooklatch.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, asana, _ := strings.Cut(string(text), "  asana:\n")
+	asana, _, _ = strings.Cut(asana, "destinations:")
+	other := strings.NewReplacer("tenant: acme", "tenant: globex", "/in/asana", "/in/other", "keys/asana", "keys/other").Replace("  other:\n" + asana)
+	s.write("hooklatch.yaml", strings.Replace(string(text), "destinations:", other+"destinations:", 1))
+	sv := startServe(t, s, inboxtest.URL(t))
+	sv.enrols()
+	if a := sv.send("POST", "/in/other", http.Header{"X-Hook-Secret": {asanaSecret}}, "{}"); a.status != 403 {
+		t.Errorf("the secret of another tenant: %d %s", a.status, a.body)
+	}
+	if a := sv.send("POST", "/in/other", http.Header{"X-Hook-Secret": {strings.Repeat("f", 64)}}, "{}"); a.status != 200 {
+		t.Errorf("a secret of its own: %d %s", a.status, a.body)
+	}
 	sv.end()
 }

@@ -54,6 +54,9 @@ type server struct {
 	forwarders []*consumer.Forwarder
 	revision   int64
 
+	enrolling sync.Mutex
+	enrolled  []tenantKey // since the start
+
 	running     sync.WaitGroup // all but the consumers
 	accepting   sync.WaitGroup // of them, the public listeners
 	connections connections    // of the public listeners
