@@ -3,6 +3,7 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"mime"
 	"slices"
 	"strings"
 )
@@ -345,6 +346,16 @@ func (b *builder) conflictIgnore() error {
 	return nil
 }
 
+// maxAnswer bounds the body of an answer: it goes out with each delivery.
+const maxAnswer = 4096
+
+// mediaType is narrower than [mime.ParseMediaType], which lets control characters
+// through in quotes.
+func mediaType(s string) bool {
+	_, _, err := mime.ParseMediaType(s)
+	return err == nil && strings.Contains(s, "/") && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
 func (b *builder) ack() error {
 	a := b.r.Ack
 	if a == nil {
@@ -355,6 +366,12 @@ func (b *builder) ack() error {
 	}
 	if a.SuccessStatus == 204 && (a.SuccessBody != nil || a.SuccessType != "") {
 		return wrongf("success_status", "204 has no body")
+	}
+	if a.SuccessBody != nil && len(*a.SuccessBody) > maxAnswer {
+		return wrongf("success_body", "is longer than %d bytes", maxAnswer)
+	}
+	if s := a.SuccessType; s != "" && !mediaType(s) {
+		return wrongf("success_type", "%q is no media type such as text/plain", s)
 	}
 	if s := a.RefusalStatus; s != 0 && s != 400 && s != 401 && s != 403 {
 		return wrongf("refusal_status", "%d is not 400, 401 or 403", s)

@@ -32,7 +32,7 @@ func (ch *checker) ack(at string, s *sourceConfig, scheme *verify.Ack) {
 	if given("success_type") {
 		_, _, err := mime.ParseMediaType(s.SuccessType)
 		switch {
-		case err != nil || !strings.Contains(s.SuccessType, "/") || strings.ContainsAny(s.SuccessType, "\r\n"):
+		case err != nil || !strings.Contains(s.SuccessType, "/") || strings.ContainsFunc(s.SuccessType, func(c rune) bool { return c < ' ' || c > '~' }):
 			ch.problem(at+".success_type", "%q is no media type such as text/plain", s.SuccessType)
 		case none || s.SuccessBody == nil && scheme.SuccessBody == nil || s.SuccessBody != nil && *s.SuccessBody == "":
 			ch.problem(at+".success_type", "success_type is that of success_body, and there is none")

@@ -26,6 +26,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		{"type of the scheme's body", asking("scheme: adyen", "success_type: text/html"), ""},
 		{"type that is none", asking("scheme: github", "success_body: ok", "success_type: plain"), `10:19 "plain" is no media type such as text/plain`},
 		{"type with a line end", asking("scheme: github", "success_body: ok", `success_type: "text/plain\r\nX: y"`), `10:19 "text/plain\r\nX: y" is no media type such as text/plain`},
+		{"type with a control character", asking("scheme: github", "success_body: ok", `success_type: "text/plain; a=\"\x07\""`), `10:19 "text/plain; a=\"\a\"" is no media type such as text/plain`},
 		{"refusal that looks like a success", asking("scheme: github", "refusal_status: 200"), "9:21 refusal_status must be 400, 401 or 403"},
 		{"refusal that drops the hook", asking("scheme: github", "refusal_status: 410"), "9:21 refusal_status must be 400, 401 or 403"},
 		{"conflict that drops the hook", asking("scheme: github", "conflict_status: 410"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
