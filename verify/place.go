@@ -185,6 +185,36 @@ func formValue(s, name string) (string, bool, error) {
 	return value, ok, nil
 }
 
+var phpName = strings.NewReplacer(" ", "_", ".", "_", "[", "_")
+
+// soleFormValue is formValue where the rest of the form may not be signed. A field that
+// another reader takes for this one counts as this one: PHP drops blanks in front of a
+// name, reads blanks, dots and a bracket in it as _, and ends it at a NUL or at the
+// index of a list; others do not tell case, or part the fields at a semicolon too.
+func soleFormValue(s, name string) (string, bool, error) {
+	if strings.Contains(s, ";") { // senders write %3B
+		return "", false, errNotForm
+	}
+	value, ok, err := formValue(s, name)
+	if err != nil {
+		return "", false, err
+	}
+	pairs, _ := formPairs(s)
+	for _, p := range pairs {
+		if p.name == name {
+			continue
+		}
+		read := strings.TrimLeft(p.name, " ")
+		if n := len(name); len(read) > n && (read[n] == '[' || read[n] == 0) {
+			read = read[:n]
+		}
+		if strings.EqualFold(phpName.Replace(read), name) {
+			return "", false, errFieldTwice
+		}
+	}
+	return value, ok, nil
+}
+
 // rawQuery is what stands after the first question mark, as received. A # in it
 // is no fragment: on the wire there is none, and what was cut would not be signed.
 func rawQuery(target string) string {

@@ -175,7 +175,7 @@ func (c *check) demand(p *place) (string, *Error) {
 		if p.kind == placeForm {
 			text = string(c.r.Body)
 		}
-		found, _, err := formValue(text, p.name)
+		found, _, err := soleFormValue(text, p.name)
 		if err == errFieldTwice {
 			return "", c.fail(ReasonHeaderDuplicated, p.String())
 		}
