@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,6 +97,9 @@ func signsAt(v *verify.Verifier, url string) error {
 // option says which.
 func (o schemeOptions) unplaced(ctx context.Context, s *stdio) ([]*verify.Verifier, error) {
 	all, err := o.unbound(ctx, s)
+	if err == nil {
+		err = o.checkParams(all)
+	}
 	for i := 0; err == nil && i < len(all); i++ {
 		err = o.bind(all[i])
 	}
@@ -103,6 +107,28 @@ func (o schemeOptions) unplaced(ctx context.Context, s *stdio) ([]*verify.Verifi
 		all, err = useKey(all, o.keyID)
 	}
 	return all, err
+}
+
+// checkParams refuses a parameter that no scheme has: misspelled, it would be unset.
+func (o schemeOptions) checkParams(all []*verify.Verifier) error {
+	var known []string
+	var schemes []verify.Scheme
+	for _, v := range all {
+		schemes = append(schemes, v.Scheme)
+		known = append(known, v.Scheme.Recipe().Params...)
+	}
+	for _, p := range o.params {
+		name, _, _ := strings.Cut(p, "=")
+		if slices.Contains(known, name) {
+			continue
+		}
+		try := "leave --param out"
+		if len(known) > 0 {
+			try = "--param " + known[0] + "=VALUE"
+		}
+		return usagef(try, "%s has no param %q", titles(schemes), name)
+	}
+	return nil
 }
 
 // bind gives v what the options say of it.
