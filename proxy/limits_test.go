@@ -112,11 +112,6 @@ func TestP11_MemoryIsBounded(t *testing.T) {
 func TestCaseF8_SlowSendersGiveWay(t *testing.T) {
 	in := &recorder{}
 	g := start(t, setup{inbox: in, cfg: Config{InFlight: 8}})
-	slow := make([]net.Conn, 8)
-	for i := range slow {
-		slow[i] = g.dial()
-		io.WriteString(slow[i], signed("dlv_slow", strings.Repeat("x", 262144)).head("Content-Length: 262144")+"x")
-	}
 	slots := func(n int) func() bool {
 		return func() bool {
 			g.proxy.budget.mu.Lock()
@@ -124,7 +119,12 @@ func TestCaseF8_SlowSendersGiveWay(t *testing.T) {
 			return g.proxy.budget.requests == n
 		}
 	}
-	waitFor(t, "eight slow senders", slots(0))
+	slow := make([]net.Conn, 8)
+	for i := range slow {
+		slow[i] = g.dial()
+		io.WriteString(slow[i], signed("dlv_slow", strings.Repeat("x", 262144)).head("Content-Length: 262144")+"x")
+		waitFor(t, "a slow sender behind those before", slots(7-i))
+	}
 	for i := range 20 {
 		g.send(signed(fmt.Sprintf("dlv_%d", i), body1)).wants(t, 202, "")
 		waitFor(t, "a slot that comes back after the answer", slots(1))
