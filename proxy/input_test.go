@@ -204,14 +204,14 @@ func TestX06_SharedRefusal(t *testing.T) {
 	bad["X12 key unknown"] = ok.set("X-Webhook-Key-Id", "k9")
 	bad["X12 key expired"] = signedAt(t0, "old", secretK2, "dlv_x06", body1)
 	bad["X12 key not yet valid"] = signedAt(t0, "new", secretK2, "dlv_x06", body1)
-	bad["X13 key of another tenant"] = signedAt(t0, "k1", secretK2, "dlv_x06", `{"tenant":"t2"}`)
+	bad["X13 key of another tenant"] = signedAt(t0, "k1", secretK2+"t2", "dlv_x06", `{"tenant":"t2"}`)
 
 	old, next := key(t, "old", secretK2), key(t, "new", secretK2)
 	old.NotAfter, next.NotBefore = clock(t0)(), clock(t0+1)()
 	one, two := src1(t), src1(t)
 	one.Verifier = verifier(t, "zhisou-v1", key(t, "k1", secretK1), old, next)
 	two.Name, two.Tenant, two.Path = "src2", "t2", "/in/src2"
-	two.Verifier = verifier(t, "zhisou-v1", key(t, "k1", secretK2))
+	two.Verifier = verifier(t, "zhisou-v1", key(t, "k1", secretK2+"t2"))
 	in := &recorder{}
 	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{one, two}}})
 

@@ -54,6 +54,12 @@ func TestNewRefuses(t *testing.T) {
 		{"host list with a path", Config{Sources: []Source{src1(t)}, Hosts: []string{"a/b"}}, "Hosts"},
 		{"same name", twin(func(s *Source) { s.Path = "/other" }), "Name stands twice"},
 		{"same host and path", twin(func(s *Source) { s.Name = "b" }), `source "src1" has the same host and path`},
+		{"the secret of another tenant", twin(func(s *Source) { s.Name, s.Path, s.Tenant = "b", "/b", "t2" }),
+			`source "b": key k1 has the secret of k1, a key of tenant t1`},
+		{"the key of answers to anybody", twin(func(s *Source) {
+			s.Name, s.Path = "b", "/b"
+			s.Verifier, s.EventID = verifier(t, "x-twitter", src1(t).Verifier.Keys.Keys()...), field(t, "body_sha256_hex")
+		}), `source "src1": key k1 is that of source b, which answers challenges`},
 		{"too many in flight", Config{Sources: []Source{src1(t)}, InFlight: 1 << 20}, "InFlight"},
 		{"too many bytes", Config{Sources: []Source{src1(t)}, BodyBytes: 1 << 40}, "BodyBytes"},
 		{"nothing in flight", Config{Sources: []Source{src1(t)}, InFlight: -1}, "InFlight"},

@@ -24,6 +24,9 @@ func newRoutes(cfg Config) (routes, error) {
 			return routes{}, fmt.Errorf("Hosts: %w", err)
 		}
 	}
+	if found := SharedKeys(cfg.Sources); len(found) > 0 {
+		return routes{}, fmt.Errorf("source %q: %w", found[0].Source, found[0])
+	}
 	names := make(map[string]bool)
 	var all []*source
 	for _, s := range cfg.Sources {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -136,39 +134,4 @@ func (l *loader) handshakes(ctx context.Context, at string, s *sourceConfig, key
 	}
 	h.Token = token.Secret
 	return h
-}
-
-// oracles finds keys under which one source answers the challenges of anybody, and
-// another takes deliveries: such an answer can be the signature of one. A scheme
-// that gives such answers itself takes none for that.
-func (l *loader) oracles(verifiers ...map[string]*verify.Verifier) {
-	names := slices.Sorted(maps.Keys(l.c.Sources))
-	for _, from := range verifiers {
-		for _, name := range names {
-			if v := from[name]; v != nil && answersAnybody(v) {
-				for _, to := range verifiers {
-					for _, other := range names {
-						l.answered(name, v, other, to[other])
-					}
-				}
-			}
-		}
-	}
-}
-
-func answersAnybody(v *verify.Verifier) bool {
-	return !v.Handshakes.Off && slices.ContainsFunc(v.Scheme.Recipe().Handshake, func(h verify.HandshakeRecipe) bool {
-		return h.Kind == "keyed_answer" && h.Verify == ""
-	})
-}
-
-func (l *loader) answered(name string, v *verify.Verifier, other string, o *verify.Verifier) {
-	if o == nil || o.Scheme.HasHandshake("keyed_answer") {
-		return
-	}
-	for _, k := range o.Keys.Keys() {
-		if slices.ContainsFunc(v.Keys.Keys(), func(a verify.Key) bool { return a.Secret.Equal(k.Secret) }) {
-			l.problem("sources."+other+".keys", "key %s is that of source %s, which answers challenges of anybody under it: such an answer can sign a delivery here", k.ID, name)
-		}
-	}
 }

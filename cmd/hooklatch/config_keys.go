@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hooklatch/hooklatch/proxy"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -28,9 +28,6 @@ type loader struct {
 	warnings []problem
 	try      string   // what helps, where that is known
 	exports  []string // and the variables to set
-	// users remembers who has a secret, by its hash: tenant and key. Public keys are
-	// none: all tenants have the same of one sender.
-	users map[[32]byte][2]string
 }
 
 // found is the error of a configuration whose secrets cannot be used.
@@ -91,7 +88,7 @@ func (l *loader) verifier(ctx context.Context, at string, s *sourceConfig, schem
 			enrolUntil = k.EnrolUntil
 			continue
 		}
-		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, places[i]), s.Tenant, k, scheme); ok {
+		if key, ok := l.key(ctx, fmt.Sprintf("%s.keys[%d]", at, places[i]), k, scheme); ok {
 			keys = append(keys, key)
 		}
 	}
@@ -125,7 +122,7 @@ func (c *config) tolerance(s *sourceConfig, scheme verify.Scheme) time.Duration 
 	return time.Duration(s.Tolerance)
 }
 
-func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {
+func (l *loader) key(ctx context.Context, at string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {
 	text, err := k.Secret.read(ctx, l.c.dir)
 	if err != nil {
 		if k.Secret.File != "" && errors.Is(err, fs.ErrNotExist) {
@@ -146,13 +143,6 @@ func (l *loader) key(ctx context.Context, at, tenant string, k keyConfig, scheme
 	if err != nil {
 		l.problem(at+".secret", "%s (%s)", withoutPackage(err), k.Secret)
 		return verify.Key{}, false
-	}
-	if hash := sha256.Sum256(text); !slices.Contains(publicEncodings, secretSpec(scheme, k.Encoding).Encoding) {
-		if user, ok := l.users[hash]; ok && user[0] != tenant {
-			l.problem(at+".secret", "key %s has the secret of %s, a key of tenant %s: either could sign for the other", k.ID, user[1], user[0])
-			return verify.Key{}, false
-		}
-		l.users[hash] = [2]string{tenant, k.ID}
 	}
 	if strong := secretSpec(scheme, k.Encoding); strong.MinLen < strongSecret {
 		strong.MinLen = strongSecret
@@ -243,6 +233,18 @@ func loadCertificate(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
+// shared finds secrets by which one sender could speak for another.
+func (l *loader) shared(first, second map[string]*verify.Verifier) {
+	var sources []proxy.Source
+	for _, name := range slices.Sorted(maps.Keys(first)) {
+		sources = append(sources, proxy.Source{Name: name, Tenant: l.c.Sources[name].Tenant, Verifier: first[name], Second: second[name]})
+	}
+	for _, k := range proxy.SharedKeys(sources) {
+		i := slices.IndexFunc(l.c.Sources[k.Source].Keys, func(c keyConfig) bool { return c.ID == k.KeyID })
+		l.problem(fmt.Sprintf("sources.%s.keys[%d].secret", k.Source, i), "%v", k)
+	}
+}
+
 // secrets is what the references of a configuration lead to.
 type secrets struct {
 	Verifiers    map[string]*verify.Verifier // by source
@@ -262,7 +264,7 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 		DatabaseURL:  l.databaseURL(ctx),
 		Certificates: l.certificates(),
 	}
-	l.oracles(first, second)
+	l.shared(first, second)
 	if len(l.problems) > 0 {
 		return nil, l.found()
 	}
@@ -285,5 +287,5 @@ func (c *config) sourceVerifiers(ctx context.Context, name string) ([]*verify.Ve
 }
 
 func newLoader(c *config) *loader {
-	return &loader{c: c, users: map[[32]byte][2]string{}}
+	return &loader{c: c}
 }

@@ -128,10 +128,7 @@ func (ch *checker) forward(at string, s *sourceConfig) {
 	}
 }
 
-var (
-	publicEncodings = []string{"pem", "spki-der-base64", "raw-hex", "raw-base64"}
-	keyEncodings    = append([]string{"", "utf8", "hex", "base64", "whsec"}, publicEncodings...)
-)
+var keyEncodings = []string{"", "utf8", "hex", "base64", "whsec", "pem", "spki-der-base64", "raw-hex", "raw-base64"}
 
 func (ch *checker) keys(at string, s *sourceConfig, schemes []verify.Scheme) {
 	keys := s.Keys

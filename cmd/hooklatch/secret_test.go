@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -113,6 +114,9 @@ func TestOneSecretInTwoTenants(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "hex"), []byte(hex.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	source := func(name, tenant, file string) string {
 		return "  " + name + ":\n    tenant: " + tenant + "\n    path: /in/" + name + "\n    scheme: zhisou-v1\n" +
 			"    keys: [{id: k, secret: {file: " + file + "}}]\n"
@@ -126,6 +130,8 @@ func TestOneSecretInTwoTenants(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"same tenant": {source("one", "acme", "a") + source("two", "acme", "b"), ""},
 		"two tenants": {source("one", "acme", "a") + source("two", "globex", "b"),
+			"14:20 key k has the secret of k, a key of tenant acme: either could sign for the other"},
+		"two spellings of one": {source("one", "acme", "a") + strings.Replace(source("two", "globex", "hex"), "{file: hex}", "{file: hex}, encoding: hex", 1),
 			"14:20 key k has the secret of k, a key of tenant acme: either could sign for the other"},
 		"public key, two tenants": {public("one", "acme") + public("two", "globex"), ""},
 	} {
