@@ -215,6 +215,12 @@ func TestBraintreeCovers(t *testing.T) {
 		{"a payload with an open bracket", replace("%0A", "%0A&bt%5Bpayload=x"), ReasonHeaderDuplicated},
 		{"a payload that ends at a NUL", replace("%0A", "%0A&bt_payload%00x=x"), ReasonHeaderDuplicated},
 		{"a payload in capitals", replace("%0A", "%0A&BT_PAYLOAD=x"), ReasonHeaderDuplicated},
+		{"JSON that holds the form", func(_ *Verifier, r *Request) {
+			r.Header["Content-Type"] = []string{"application/json"}
+			r.Body = []byte(`{"bt_payload":"x","a":"&` + string(r.Body) + `&"}`)
+		}, ReasonNotCovered},
+		{"two types", setHeader("Content-Type", "application/x-www-form-urlencoded", "application/json"), ReasonNotCovered},
+		{"no type", setHeader("Content-Type"), ""},
 		{"a payload behind a semicolon", replace("%0A", "%0A&x;bt_payload=x"), ReasonBodyUnparsable},
 		{"a name that is longer", replace("%0A", "%0A&bt_payload_x=x"), ""},
 		{"more fields than are read", replace("bt_payload", strings.Repeat("a=1&", maxPairs)+"bt_payload"), ReasonBodyUnparsable},

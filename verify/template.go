@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"mime"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,6 +174,9 @@ func (c *check) demand(p *place) (string, *Error) {
 	case placeForm, placeQuery:
 		text := rawQuery(c.r.URL)
 		if p.kind == placeForm {
+			if !c.isForm() {
+				return "", c.fail(ReasonNotCovered, "body")
+			}
 			text = string(c.r.Body)
 		}
 		found, _, err := soleFormValue(text, p.name)
@@ -191,6 +195,19 @@ func (c *check) demand(p *place) (string, *Error) {
 		return "", c.fail(ReasonHeaderMissing, p.String())
 	}
 	return value, nil
+}
+
+const maxMediaType = 256 // what is longer costs more to parse than to sign
+
+// isForm says whether the body is nothing else than a form. A JSON text can be read as
+// one, as {"a":"&payload=x&"} is, and could borrow its signature.
+func (c *check) isForm() bool {
+	text, there, twice := headerValue(c.r.Header, "Content-Type")
+	if twice != nil || len(text) > maxMediaType {
+		return false
+	}
+	kind, _, err := mime.ParseMediaType(text)
+	return !there || len(c.r.Body) == 0 || err == nil && kind == "application/x-www-form-urlencoded"
 }
 
 // urlToken is a part of the signed URL.
