@@ -2,6 +2,7 @@ package verify
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -131,24 +132,20 @@ func (c *check) queryParam(item *sfItem) (string, Reason) {
 	if err != nil {
 		return "", err.Reason
 	}
-	pairs, broken := formPairs(rawQuery(full))
-	if broken != nil {
+	decoded, broken := url.PathUnescape(name.text)
+	if broken != nil || percentEncoded(decoded) != name.text {
 		return "", ReasonSignatureMalformed
 	}
-	value, found := "", false
-	for _, p := range pairs {
-		if percentEncoded(p.name) != name.text {
-			continue
-		}
-		if found {
-			return "", ReasonHeaderDuplicated
-		}
-		value, found = percentEncoded(p.value), true
-	}
-	if !found {
+	value, found, broken := soleFormValue(rawQuery(full), decoded)
+	switch {
+	case broken == errFieldTwice:
+		return "", ReasonHeaderDuplicated
+	case broken != nil:
+		return "", ReasonSignatureMalformed
+	case !found:
 		return "", ReasonHeaderMissing
 	}
-	return value, ""
+	return percentEncoded(value), ""
 }
 
 // percentEncoded escapes all but letters, digits and *-._ as URLs in forms do.

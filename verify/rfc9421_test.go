@@ -129,8 +129,8 @@ func TestMessageComponents(t *testing.T) {
 	}{
 		{"nothing but the parameters", `()` + created, "", ""},
 		{"what the URL says", `("@method" "@authority" "@scheme" "@path" "@query" "@request-target" "@target-uri")` + created,
-			"\"@method\": POST\n\"@authority\": hooks.example.com\n\"@scheme\": https\n\"@path\": /in\n\"@query\": ?a=b+c&d=%c3%a9\n" +
-				"\"@request-target\": /in?a=b+c&d=%c3%a9\n\"@target-uri\": https://Hooks.Example.com:443/in?a=b+c&d=%c3%a9\n", ""},
+			"\"@method\": POST\n\"@authority\": hooks.example.com\n\"@scheme\": https\n\"@path\": /in\n\"@query\": ?a=b+c&d=%c3%a9&e=1&E=2\n" +
+				"\"@request-target\": /in?a=b+c&d=%c3%a9&e=1&E=2\n\"@target-uri\": https://Hooks.Example.com:443/in?a=b+c&d=%c3%a9&e=1&E=2\n", ""},
 		{"fields of the query in one spelling", `("@query-param";name="a" "@query-param";name="d")` + created,
 			"\"@query-param\";name=\"a\": b%20c\n\"@query-param\";name=\"d\": %C3%A9\n", ""},
 		{"a header", `("x-one")` + created, "\"x-one\": 1\n", ""},
@@ -153,6 +153,8 @@ func TestMessageComponents(t *testing.T) {
 		{"@signature-params", `("@signature-params")` + created, "\"@signature-params\": ()\n", ReasonSignatureMalformed},
 		{"an unknown derived component", `("@body")` + created, "\"@body\": x\n", ReasonSignatureMalformed},
 		{"@query-param without a name", `("@query-param")` + created, "\"@query-param\": 1\n", ReasonSignatureMalformed},
+		{"@query-param in another spelling", `("@query-param";name="%61")` + created, "\"@query-param\";name=\"%61\": b%20c\n", ReasonSignatureMalformed},
+		{"@query-param that other readers find twice", `("@query-param";name="e")` + created, "\"@query-param\";name=\"e\": 1\n", ReasonHeaderDuplicated},
 		{"@query-param that is not there", `("@query-param";name="z")` + created, "\"@query-param\";name=\"z\": \n", ReasonHeaderMissing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,7 +165,7 @@ func TestMessageComponents(t *testing.T) {
 			}) {
 				h[k] = lines
 			}
-			_, err := messageVerifier(t, "").Verify(Request{Method: "POST", URL: "/other?a=b+c&d=%c3%a9", Header: h})
+			_, err := messageVerifier(t, "").Verify(Request{Method: "POST", URL: "/other?a=b+c&d=%c3%a9&e=1&E=2", Header: h})
 			if got := reasonOf(err); got != tt.want {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
