@@ -15,7 +15,11 @@ func (x *explainer) explainCode(right Envelope) {
 		x.add("ts_format", "send the timestamp as the scheme says", "the timestamp %s", unitText["ts_format"])
 		return
 	case ReasonTimestampOutOfWindow:
-		x.addWindow(e.Distance, 0)
+		if e.Field == "claim:exp" || e.Field == "sig:expires" {
+			x.add("ts_window", "sign each attempt afresh; set both clocks (NTP)", "the signature says itself until when it holds (%s), and that is over", e.Field)
+		} else {
+			x.addWindow(e.Distance, 0)
+		}
 	case ReasonClaimMismatch: // a claim may be the URL
 	case ReasonSignatureMismatch, ReasonKeyUnknown, ReasonKeyExpired, ReasonKeyNotYetValid:
 	default:

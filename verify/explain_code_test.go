@@ -109,3 +109,24 @@ func TestExplainNamesTheReasonsOfSchemesInCode(t *testing.T) {
 		}
 	}
 }
+
+// A token that has ended is not as far from the clock as its timestamp is.
+func TestExplainTellsTheEndOfATokenFromItsTimestamp(t *testing.T) {
+	for _, name := range byExpiry {
+		v, s := validVector(t, name)
+		ver, err := v.verifier(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := ver.Explain(v.request(t)).Distance
+		late := ver.Now().Add(24 * time.Hour)
+		ver.Now = at(late)
+		e := ver.Explain(v.request(t))
+		if codes(e) != "ts_window" || !strings.Contains(e.Causes[0].Text, "(claim:exp), and that is over") {
+			t.Errorf("%s: %v", name, e.Causes)
+		}
+		if e.Timestamp != "" && e.Distance != early-24*time.Hour {
+			t.Errorf("%s: timestamp %s is said to be %s away, not %s", name, e.Timestamp, e.Distance, early-24*time.Hour)
+		}
+	}
+}

@@ -75,7 +75,6 @@ func (c *check) lifetime(cs *jwtClaims, nbf, exp bool) *Error {
 		return err
 	}
 	if bounded && c.now.Add(tolerance).Before(from) {
-		c.envelope.Distance = from.Sub(c.now)
 		return c.fail(ReasonTimestampOutOfWindow, "claim:nbf")
 	}
 	to, bounded, err := c.moment(cs, "exp", exp)
@@ -83,7 +82,6 @@ func (c *check) lifetime(cs *jwtClaims, nbf, exp bool) *Error {
 		return err
 	}
 	if bounded && !c.now.Add(-tolerance).Before(to) {
-		c.envelope.Distance = to.Sub(c.now)
 		return c.fail(ReasonTimestampOutOfWindow, "claim:exp")
 	}
 	return nil

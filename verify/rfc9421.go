@@ -220,7 +220,6 @@ func (c *check) messageParameters(p *sfItem) *Error {
 			return c.fail(ReasonTimestampMalformed, "sig:expires")
 		}
 		if c.now.After(at) {
-			c.envelope.Distance = at.Sub(c.now)
 			return c.fail(ReasonTimestampOutOfWindow, "sig:expires")
 		}
 	}
