@@ -37,7 +37,9 @@ func decodePublicKey(text []byte, spec SecretSpec) (k publicKey, rule string) {
 	s := stripPrefix(string(text), spec.StripPrefix)
 	var raw []byte
 	if spec.Encoding == "raw-hex" {
-		raw, _ = hex.DecodeString(s)
+		if b, err := hex.DecodeString(s); err == nil { // else b is what came before the fault
+			raw = b
+		}
 	} else if len(s) <= 1400 { // the strict decoder's bound
 		raw = decodeBase64(nil, s, false)
 	}

@@ -44,6 +44,7 @@ func secretFaults() []struct{ name, scheme, encoding, text, rule string } {
 		{"no hex", "github", "hex", "no hex at all", "the secret is not hex"},
 		{"no PEM", "wise", "", good32, "not one PEM block"},
 		{"a secret for a public key", "discord", "", good32, "the public key has 16 bytes, not 32"},
+		{"PEM where hex is read", "discord", "", ed25519PEM, "the public key is not hex"},
 		{"a key of another kind", "wise", "", ed25519PEM, "not of the kind or length that wise demands"},
 		{"no separator", "braintree", "", good32, "not of the kind or length that braintree demands"},
 	}
