@@ -56,7 +56,8 @@ type schemeLine struct {
 
 	Weaknesses []weaknessLine `json:"weaknesses"`
 
-	hasID bool
+	hasID   bool
+	expires bool // a token says itself until when it holds; the window is what clocks may differ by
 
 	// Of one scheme alone.
 	Recipe  *verify.Recipe `json:"recipe,omitempty"`
@@ -83,7 +84,7 @@ func describeScheme(scheme verify.Scheme) schemeLine {
 	line := schemeLine{
 		V: 1, Name: scheme.Name(), Covers: append([]string{}, scheme.Covers()...), ID: []string{}, IDSigned: scheme.IDSigned(),
 		Timestamp: scheme.HasTimestamp(), Status: http.StatusAccepted, Reference: recipe.Reference, Weaknesses: []weaknessLine{},
-		hasID: scheme.HasDeliveryID(),
+		hasID: scheme.HasDeliveryID(), expires: recipe.Algo == "code:messagebird-jwt" || recipe.Algo == "code:monday-jwt",
 	}
 	if recipe.ID != nil {
 		line.ID = recipe.ID.From
@@ -164,10 +165,12 @@ func (l schemeLine) window() string {
 	switch {
 	case !l.Timestamp:
 		return "no timestamp"
-	case l.Window == 0 && slices.ContainsFunc(l.Weaknesses, func(w weaknessLine) bool { return w.Code == "no_window" }):
-		return "none"
-	case l.Window == 0:
+	case l.expires && l.Window == 0:
 		return "in the token"
+	case l.expires:
+		return fmt.Sprintf("in the token ± %d s", l.Window)
+	case l.Window == 0:
+		return "none"
 	case l.PastOnly:
 		return fmt.Sprintf("%d s, past", l.Window)
 	}
