@@ -1,8 +1,8 @@
 // Package verify says whether these bytes were signed by a key we accept, now.
 //
 // It has no input or output, starts no goroutine, writes no log, and parses a body
-// only where a scheme's signature lies inside it, or once the signature is known
-// to be right.
+// only where the signature or a part of the signed text lies inside it, where it may
+// be a handshake that is not signed, or once the signature is known to be right.
 //
 //	scheme, _ := verify.Preset("zhisou-v1")
 //	key, err := verify.NewKey("k1", secret, scheme.SecretSpec())

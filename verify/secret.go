@@ -104,7 +104,8 @@ func (d *secretData) release(h int, st *state) { d.states[h].Put(st) }
 type SecretSpec struct {
 	// Encoding is utf8, base64, hex or whsec for secrets ("whsec_" must be there
 	// and is cut, then base64); pem, spki-der-base64, raw-hex or raw-base64 for
-	// public keys. Defaults to utf8. With utf8 the text is taken whole.
+	// public keys. Defaults to utf8, in recipes of public-key algorithms to pem. With
+	// utf8 the text is taken whole.
 	Encoding string `json:"encoding,omitempty"`
 	// StripPrefix is cut before decoding where present; the first that fits.
 	StripPrefix []string `json:"strip_prefix,omitempty"`
