@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// caseFixture is one request of cases-fixtures.json. The tests named TestCase… carry
-// the number of the fault in the specification's list.
+// caseFixture is one request of cases-fixtures.json. Case is the number
+// of its fault, which tests named TestCase… carry.
 type caseFixture struct {
 	Name    string      `json:"name"`
 	Case    string      `json:"case"`
