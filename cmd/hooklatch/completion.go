@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/hooklatch/hooklatch/proxy"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -120,7 +119,7 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 	case "state":
 		return stateNames(), true
 	case "code":
-		return proxy.Codes(), true
+		return refusalCodes(), true
 	case "source", "destination", "tenant", "key-id":
 		return configuredNames(name, words), true
 	}

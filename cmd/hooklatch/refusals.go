@@ -23,7 +23,8 @@ func refusalsCommand(s *stdio) *cli.Command {
 			"its size, body hash, delivery id and request id. Bodies of refused requests are not\n"+
 			"kept. A cause is there where the server has looked into a signature that did not match,\n"+
 			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n"+
-			"The server need not run; one that does is behind by a few seconds.\n\n"+databaseHelp,
+			"The server need not run; one that does is behind by a few seconds. A conflict is none of\n"+
+			"them: it is kept with its delivery (hooklatch events show).\n\n"+databaseHelp,
 			"hooklatch refusals --since 1h",
 			"hooklatch refusals --source acme-stripe --code signature_invalid --json"),
 		Flags: append(databaseFlags(),
@@ -39,6 +40,11 @@ func refusalsCommand(s *stdio) *cli.Command {
 	}
 }
 
+// refusalCodes are the codes of what is counted. A conflict is rightly signed, and kept.
+func refusalCodes() []string {
+	return slices.DeleteFunc(proxy.Codes(), func(code string) bool { return code == "delivery_conflict" })
+}
+
 func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, since string, asJSON bool) error {
 	now := time.Now()
 	from, err := parseMoment("--since", since, now)
@@ -48,8 +54,8 @@ func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, 
 	if oldest := now.Add(-inbox.RefusalAge); from.Before(oldest) {
 		from = oldest // the window that is named holds all that was refused in it
 	}
-	if code != "" && !slices.Contains(proxy.Codes(), code) {
-		return usagef("--code signature_invalid", "refusals: unknown code %q: %s are known", code, listed(proxy.Codes()))
+	if known := refusalCodes(); code != "" && !slices.Contains(known, code) {
+		return usagef("--code signature_invalid", "refusals: unknown code %q: %s are known", code, listed(known))
 	}
 	return which.withStore(ctx, func(store *inbox.Store) error {
 		groups := newRefusalGroups()
