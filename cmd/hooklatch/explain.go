@@ -24,8 +24,9 @@ func explainCommand(s *stdio) *cli.Command {
 		Usage: "say why a signature does not match, and what to do",
 		Description: example("Find out why a request does not verify: another key, another reading of the secret,\n"+
 			"another text that was signed, a body that was changed on the way, another spelling, the\n"+
-			"clock. A cause is proven: without it the signature agrees. With --source the keys of the\n"+
-			"tenant's other sources are tried too. Exit code 0: it verifies, 1: it does not.",
+			"clock. A cause is seen in the request, or proven: without it the signature agrees. With\n"+
+			"--source the keys of the tenant's other sources are tried too. Exit code 0: it verifies,\n"+
+			"1: it does not.",
 			"hooklatch explain -c hooklatch.yaml --source billing --request captured.http",
 			"hooklatch explain --scheme stripe --secret-file keys/stripe --headers h.txt --body b.json --now 1700000000"),
 		Flags: append(judgeFlags(),

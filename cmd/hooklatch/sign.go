@@ -26,7 +26,8 @@ func signCommand(s *stdio) *cli.Command {
 		Name:  "sign",
 		Usage: "make the signature headers of a request",
 		Description: example("Print the headers that sign a body, to add to the request. The body is taken byte for\n"+
-			"byte. What verify would refuse is not signed.",
+			"byte. What verify would refuse is not signed. Where the signature lies in the body or the\n"+
+			"URL, --output request prints the whole. Of a pair the private key signs.",
 			"hooklatch sign --scheme zhisou-v1 --secret-file k1=keys/billing-1 --body event.json",
 			"hooklatch sign -c hooklatch.yaml --source billing --body event.json --url http://127.0.0.1:8080/in/billing --output curl"),
 		Flags: append(append(requestFlags(), schemeFlags()...),
