@@ -25,7 +25,7 @@ const (
 // Explained is what was found out about a request after it was refused.
 type Explained struct {
 	Result // as OnResult got it
-	// Causes are the findings, which hold together, in the order of verify.Explain.
+	// Causes are the findings, which hold together, in the order of Explain.
 	// None: the request was dropped, or judged once more it verifies.
 	Causes  []verify.Cause
 	Dropped bool          // it had waited too long, or Run had ended
