@@ -135,7 +135,7 @@ func (e *Error) Error() string {
 	if e.KeyID != "" {
 		fmt.Fprintf(&b, ", key %q", e.KeyID)
 	}
-	if e.Reason == ReasonTimestampOutOfWindow {
+	if e.Reason == ReasonTimestampOutOfWindow && e.Distance != 0 { // a token can end that does not say when it was made
 		fmt.Fprintf(&b, ", %s from now", e.Distance)
 	}
 	return b.String()

@@ -202,4 +202,8 @@ func TestReasonsAndCodes(t *testing.T) {
 	if got := e.Error(); got != `verify stripe: timestamp_out_of_window (sig:t), key "k1", -5m1s from now` {
 		t.Error(got)
 	}
+	e = &Error{Reason: ReasonTimestampOutOfWindow, Field: "claim:exp"}
+	if got := e.Error(); got != "verify: timestamp_out_of_window (claim:exp)" {
+		t.Error(got)
+	}
 }
