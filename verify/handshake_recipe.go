@@ -11,8 +11,15 @@ import (
 // a challenge when a hook is made, a ping, the hand-over of a secret. The first of
 // a recipe's list that fits a request is it.
 type HandshakeRecipe struct {
-	// Kind is echo_query, echo_json, keyed_answer, header_echo, enrol, status or
-	// outbound. It fixes how the answer is bounded.
+	// Kind fixes how the answer is bounded:
+	//
+	//	echo_query    the value of the query, as plain text
+	//	echo_json     Answer.Body with the value
+	//	keyed_answer  Answer.Body with a MAC over the value, under the signing key
+	//	header_echo   to a known origin, that it may send, as CloudEvents ask
+	//	enrol         takes the value as the secret, see Handshakes.EnrolUntil
+	//	status        Answer.Status alone, or with a body that is always the same
+	//	outbound      the value is a URL of SNS or Event Grid to call, see Answer.Confirm
 	Kind string `json:"kind"`
 	// Method is GET, HEAD, OPTIONS or POST. Defaults to POST.
 	Method string `json:"method,omitempty"`

@@ -46,9 +46,9 @@ type Recipe struct {
 	// Handshake are requests of the sender that are no deliveries.
 	Handshake []HandshakeRecipe `json:"handshake,omitempty"`
 
-	// The rest is for code:NAME only.
-
-	ToleranceS          Seconds `json:"tolerance_s,omitzero"`            // window in seconds
+	// ToleranceS and the fields below it are for code:NAME only. It is the window in
+	// seconds; other recipes have it in Timestamp.
+	ToleranceS          Seconds `json:"tolerance_s,omitzero"`
 	Header              string  `json:"header,omitempty"`                // hook0: the header of the signature
 	MinSignatureVersion int     `json:"min_signature_version,omitempty"` // sns: 1 or 2
 	Label               string  `json:"label,omitempty"`                 // rfc9421: which signature, where there can be several
@@ -221,8 +221,8 @@ func clonePointer[T any](p *T) *T {
 const maxRecipe = 64 << 10
 
 // ParseRecipe reads a recipe strictly: an unknown field, one that stands twice, or
-// null but for tolerance_s, is an error. A field "preset" names the recipe whose fields hold where
-// the text has none.
+// null but for tolerance_s, is an error. A field "preset" names the recipe whose
+// fields hold where the text has none.
 func ParseRecipe(jsonText []byte) (Recipe, error) {
 	return parseRecipe(jsonText, Preset)
 }
