@@ -360,8 +360,12 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
 	day := 24 * time.Hour
+	// One id is that of several keys: of each the last use stays.
+	tenant, source, scheme := used(-98*day, "k1", 1, 0), used(-97*day, "k1", 1, 0), used(-96*day, "k1", 1, 0)
+	tenant.Tenant, source.Source, scheme.Scheme = "t2", "src2", "github"
 	record(t, s, []Refusal{refused(-31*day, "a", "", ""), refused(-29*day, "b", "", "")},
-		[]KeyUse{used(-200*day, "k1", 1, 0), used(-100*day, "k1", 1, 0), used(-300*day, "k2", 1, 0), used(-250*day, "k2", 1, 0), used(0, "k3", 1, 0), used(-91*day, "k3", 1, 0)})
+		[]KeyUse{used(-200*day, "k1", 1, 0), used(-100*day, "k1", 1, 0), used(-300*day, "k2", 1, 0), used(-250*day, "k2", 1, 0),
+			used(0, "k3", 1, 0), used(-89*day, "k3", 1, 0), used(-91*day, "k3", 1, 0), tenant, source, scheme})
 	if more, err := s.PruneTallies(t.Context(), noon); err != nil || more {
 		t.Fatal(more, err)
 	}
@@ -370,9 +374,10 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	}
 	var left []string
 	for _, u := range usages(t, s, KeyUsageFilter{}) {
-		left = append(left, fmt.Sprint(u.KeyID, noon.Sub(u.LastUsed)/day))
+		left = append(left, fmt.Sprintf("%s %d to %d", u.KeyID, noon.Sub(u.FirstHour)/day, noon.Sub(u.LastUsed)/day))
 	}
-	if n := count(t, pool, `SELECT count(*) FROM hooklatch.key_use`); n != 3 || strings.Join(left, " ") != "k1100ns k2250ns k30s" {
+	want := "k1 96 to 96, k1 100 to 100, k2 250 to 250, k3 89 to 0, k1 98 to 98, k1 97 to 97"
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.key_use`); n != 7 || strings.Join(left, ", ") != want {
 		t.Errorf("%d rows left: %s", n, left)
 	}
 }
@@ -380,19 +385,32 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 // A flood makes more rows in an hour than one pruning removes.
 func TestPruningSaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
-	s, pool := newStore(t)
-	exec(t, pool, `INSERT INTO hooklatch.refusal (tenant, source, minute, code, reason, key_id, cause, count, first_at, last_at, body_size)
-		SELECT 't1', 'src1', $1::timestamptz - make_interval(mins => n), 'c', 'r', '', '', 1, $1, $1, 0 FROM generate_series(1, 2500) n`, noon.Add(-RefusalAge))
-	runs := 1
-	for ; runs < 10; runs++ {
-		if more, err := s.PruneTallies(t.Context(), noon); err != nil {
-			t.Fatal(err)
-		} else if !more {
-			break
+	for table, old := range map[string]string{
+		"refusal": `INSERT INTO hooklatch.refusal (tenant, source, minute, code, reason, key_id, cause, count, first_at, last_at, body_size)
+			SELECT 't1', 'src1', $1::timestamptz - make_interval(days => 31, mins => n), 'c', 'r', '', '', 1, $1, $1, 0 FROM generate_series(1, 2500) n`,
+		"key_use": `INSERT INTO hooklatch.key_use (source, tenant, key_id, scheme, hour, accepted, retiring, last_used)
+			SELECT 'src1', 't1', 'k1', 's', $1::timestamptz - make_interval(days => 91, hours => n), 1, 0, $1 FROM generate_series(0, 2500) n`,
+	} {
+		s, pool := newStore(t)
+		exec(t, pool, old, noon)
+		rows := `SELECT count(*) FROM hooklatch.` + table
+		before, runs := count(t, pool, rows), 1
+		for ; runs < 10; runs++ {
+			more, err := s.PruneTallies(t.Context(), noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := count(t, pool, rows)
+			if before-n > pruneRows {
+				t.Errorf("%s: one pruning has removed %d rows", table, before-n)
+			}
+			if before = n; !more {
+				break
+			}
 		}
-	}
-	if n := count(t, pool, `SELECT count(*) FROM hooklatch.refusal`); n != 0 || runs != 3 {
-		t.Errorf("%d rows are left after %d prunings", n, runs)
+		if want := map[string]int{"key_use": 1}[table]; before != want || runs != 3 {
+			t.Errorf("%s: %d rows are left after %d prunings", table, before, runs)
+		}
 	}
 }
 
