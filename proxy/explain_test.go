@@ -150,6 +150,26 @@ func TestEnrolledKeysOfOtherSourcesAreTried(t *testing.T) {
 	}
 }
 
+// What is wrong with a request is what was wrong with it when it came.
+func TestRequestIsExplainedByTheClockOfItsReceipt(t *testing.T) {
+	t.Parallel()
+	var now atomic.Int64
+	now.Store(t0)
+	s := src1(t)
+	s.Verifier.Now = func() time.Time { return time.Unix(now.Load(), 0) }
+	g := startExplaining(t, Config{Sources: []Source{s}}, func(e *evidence) ([]verify.Cause, error) {
+		now.Add(1000)
+		return e.causes()
+	})
+	g.post(wrong("dlv_1"))
+	waitFor(t, "the explanation", func() bool { return len(g.list()) == 1 })
+	for _, c := range g.list()[0].Causes {
+		if c.Code == "ts_window" {
+			t.Errorf("it has become late since: %+v", c)
+		}
+	}
+}
+
 // slowly gives nothing for a while.
 type slowly struct {
 	io.Reader

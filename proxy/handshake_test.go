@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -299,6 +300,57 @@ func TestKeyedAnswersAreFive(t *testing.T) {
 	if got := ask("/in"); got != 429 {
 		t.Errorf("and one more: %d", got)
 	}
+	g = start(t, setup{cfg: Config{Sources: []Source{preset(t, "dropbox", "")}}})
+	for range 10 {
+		if a := g.do("GET", "/in?challenge=abc", nil, nil); a.status != 200 {
+			t.Fatalf("an answer without a key: %d", a.status)
+		}
+	}
+}
+
+// A hook that is asked for under the old key says that the key is in use.
+func TestSignedHandshakeIsAUseOfItsKey(t *testing.T) {
+	s := preset(t, "slack", "")
+	old, next := s.Verifier.Keys.Keys()[0], key(t, "k2", strings.Repeat("n", 40))
+	old.NotAfter, next.NotBefore = time.Unix(handshakeTime+60, 0), time.Unix(handshakeTime-60, 0)
+	var err error
+	if s.Verifier.Keys, err = verify.NewKeySet(old, next); err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"type":"url_verification","challenge":"abc"}`)
+	h, err := s.Verifier.Sign(verify.Request{Method: "POST", URL: "/in", Body: body}, verify.SignOptions{Key: old, Time: time.Unix(handshakeTime-7, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, setup{cfg: Config{Sources: []Source{s}}})
+	if a := g.do("POST", "/in", h, body); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if r := g.result(0); r.Outcome != OutcomeHandshake || r.KeyID != "k1" || !r.Retiring || r.Distance != -7*time.Second || r.Scheme != "slack" {
+		t.Errorf("reported as %+v", r)
+	}
+}
+
+// The secret is handed over once: a sender that does not wait for the answer has
+// handed it over all the same.
+func TestSenderThatHangsUpHasHandedOver(t *testing.T) {
+	s := preset(t, "asana", "")
+	enrol, kept := s.Enrol, false
+	s.Enrol = func(ctx context.Context, secret []byte) (verify.KeySet, error) {
+		kept = ctx.Err() == nil
+		return enrol(ctx, secret)
+	}
+	p, err := New(&recorder{}, Config{Sources: []Source{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	r := httptest.NewRequestWithContext(ctx, "POST", "/in", strings.NewReader("{}"))
+	r.Header.Set("X-Hook-Secret", strings.Repeat("f", 64))
+	if p.ServeHTTP(httptest.NewRecorder(), r); !kept {
+		t.Error("what keeps the secret was told to stop")
+	}
 }
 
 func TestEnrolledKeyHoldsAtOnce(t *testing.T) {
@@ -399,6 +451,9 @@ func TestConfirmationIsHandedOnOnceItIsVerified(t *testing.T) {
 	busy = errors.New("queue full")
 	mu.Unlock()
 	g.do("POST", target, h.Clone(), body).wants(t, 503, "overloaded")
+	if r := g.result(3); !errors.Is(r.Err, busy) {
+		t.Errorf("the report does not say why: %v", r.Err)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(urls) != 1 || urls[0] != url {
