@@ -126,6 +126,59 @@ func TestMetricsHaveTheirNamesAndNoOtherLabels(t *testing.T) {
 	}
 }
 
+// A series that begins with its first event has a rate without that event, and one
+// that nothing can move is one too many.
+func TestSeriesOfSchemesAndHandshakes(t *testing.T) {
+	of := func(preset, keyID string, off bool) *verify.Verifier {
+		key, err := verify.NewKey(keyID, []byte(strings.Repeat("k", 32)), verify.SecretSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keyID == "old" {
+			key.NotAfter = time.Unix(1_800_000_000, 0)
+		}
+		v := &verify.Verifier{Handshakes: verify.Handshakes{Off: off}}
+		v.Scheme, _ = verify.Preset(preset)
+		if v.Keys, err = verify.NewKeySet(key); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	m := newMetrics()
+	m.configure(&config{Sources: map[string]*sourceConfig{"changing": {}, "off": {}}}, &secrets{
+		Verifiers: map[string]*verify.Verifier{"changing": of("zhisou-v1", "old", false), "off": of("zoom", "k1", true)},
+		Seconds:   map[string]*verify.Verifier{"changing": of("zoom", "new", false)},
+	})
+	count := func(when string, handshakes, keyUses, verified int) {
+		t.Helper()
+		h, k, v := testutil.CollectAndCount(m.handshakes), testutil.CollectAndCount(m.keyUses), testutil.CollectAndCount(m.verified)
+		if h != handshakes || k != keyUses || v != verified {
+			t.Errorf("%s: %d series of handshakes, %d of keys, %d of schemes", when, h, k, v)
+		}
+	}
+	count("at the start", 1, 4, 3) // old may be used while it retires
+	shaken := proxy.Result{Source: "changing", Outcome: proxy.OutcomeHandshake, Handshake: "keyed_answer", Scheme: "zoom"}
+	m.request(&shaken)
+	count("after a handshake that nobody signed", 1, 4, 3)
+	shaken.KeyID = "new"
+	m.request(&shaken)
+	m.request(&proxy.Result{Source: "changing", Outcome: proxy.OutcomeDuplicate, Scheme: "zoom", KeyID: "new"})
+	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "changing"}, Fault: errors.New("panic")})
+	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "changing"}, Dropped: true})
+	for name, got := range map[string][2]float64{
+		"handshakes": {testutil.ToFloat64(m.handshakes.WithLabelValues("changing", "keyed_answer")), 2},
+		"key uses":   {testutil.ToFloat64(m.keyUses.WithLabelValues("changing", "new", "false")), 2},
+		"verified":   {testutil.ToFloat64(m.verified.WithLabelValues("changing", "zoom")), 2},
+		"faults":     {testutil.ToFloat64(m.explained.WithLabelValues("changing", "internal")), 1},
+		"dropped":    {testutil.ToFloat64(m.explainDropped.WithLabelValues("changing")), 1},
+		"explained":  {float64(testutil.CollectAndCount(m.explained)), 1},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s: %v, want %v", name, got[0], got[1])
+		}
+	}
+}
+
 func TestScrapesDoNotHammerTheDatabase(t *testing.T) {
 	looks := 0
 	var failure error
