@@ -48,6 +48,12 @@ func TestVerdictsOnKeys(t *testing.T) {
 		{"successor expired", []keyConfig{rotation[0], span("new", long, now)}, nil, keyActive, "the only active key: do not retire"},
 		{"newest, unused", []keyConfig{rotation[1], rotation[0]}, []inbox.KeyUsage{use("old", long, now, 10)}, keyActive, "the newest key, not in use yet"},
 		{"newest, used", []keyConfig{rotation[1], rotation[0]}, []inbox.KeyUsage{use("new", long, now, 10)}, keyActive, "the newest key, in use"},
+		{"between an older and a newer", []keyConfig{span("mid", long, now.Add(time.Hour)), span("new", now.Add(-time.Hour), none), span("old", none, none)},
+			[]inbox.KeyUsage{use("mid", long, now, 1), use("new", long, now, 3)}, keyRetiring, "mid still signs 25 %: do not retire"},
+		{"older key of the new scheme", []keyConfig{change[1], of("timestamped-sha256", span("newer", long, none)), change[0]},
+			[]inbox.KeyUsage{use("newer", long, now, 10)}, keyActive, safe},
+		{"used under two schemes", rotation, []inbox.KeyUsage{use("old", long, now, 1), use("old", long, long, 1), use("new", long, now, 8)}, keyRetiring,
+			"old still signs 20 %: do not retire"},
 		{"two without a span", []keyConfig{span("a", none, none), span("b", none, none)}, []inbox.KeyUsage{use("b", long, now, 10)}, keyActive, safe},
 		{"one names the only scheme", []keyConfig{rotation[0], of("zhisou-v1", rotation[1])}, []inbox.KeyUsage{use("new", long, now, 10)}, keyRetiring, safe},
 		{"the other scheme has taken over", change, []inbox.KeyUsage{use("old", long, from.Add(-time.Second), 0), use("new", long, now, 10)}, keyActive, safe},
@@ -73,6 +79,17 @@ func TestVerdictsOnKeys(t *testing.T) {
 		}
 		if len(r.keys) != len(c.keys) {
 			t.Errorf("%s: %d keys", c.name, len(r.keys))
+		}
+	}
+	// The same id elsewhere is another key.
+	cfg := &config{Sources: map[string]*sourceConfig{"billing": {Tenant: "acme", Keys: rotation, Scheme: schemeConfig{name: "zhisou-v1"}}}}
+	r := newKeyReport(cfg, "", from, now)
+	tenant, source := use("old", long, now, 1), use("old", long, now, 1)
+	tenant.Tenant, source.Source = "globex", "shop"
+	for _, u := range []inbox.KeyUsage{tenant, source} {
+		r.used(u)
+		if k := r.keys[len(r.keys)-1]; k.State != keyRemoved || k.Tenant != u.Tenant || k.Source != u.Source || r.keys[0].LastUsed != nil {
+			t.Errorf("a use of %s %s is one of %s %s", u.Tenant, u.Source, k.Tenant, k.Source)
 		}
 	}
 }

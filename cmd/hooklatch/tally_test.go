@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/proxy"
@@ -101,6 +104,54 @@ func TestEveryRefusalIsCountedOnce(t *testing.T) {
 	}
 	if len(d.refusals) != 4 || len(d.uses) != 3 || dropped.Load() != 0 {
 		t.Errorf("%v, %v, %d dropped", d.refusals, d.uses, dropped.Load())
+	}
+}
+
+func TestEachKindIsARowOfItsOwn(t *testing.T) {
+	y, dropped, _ := newTestTally(&database{})
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	refused := refusedBy(verify.ReasonSignatureMismatch, "k1")
+	refused.RequestID, refused.Peer, refused.BodyBytes, refused.BodyHash = uuid.New(), "192.0.2.1", 412, [32]byte{1}
+	use := &proxy.Result{Source: "billing", Tenant: "acme", Scheme: "github", KeyID: "k1", Outcome: proxy.OutcomeAccepted}
+	repeat := *use
+	repeat.Outcome = proxy.OutcomeDuplicate
+	for _, after := range []time.Duration{0, 59 * time.Second, time.Minute} {
+		y.request(refused, noon.Add(after))
+	}
+	y.request(use, noon)
+	y.request(use, noon.Add(time.Hour))
+	y.request(&repeat, noon.Add(59*time.Minute))
+	away, full, other := *refused, *use, *use
+	away.Source, full.Source, other.Scheme = "shop", "shop", "stripe"
+	for _, r := range []*proxy.Result{&away, &full, &other} {
+		y.request(r, noon)
+	}
+	ours := *refused
+	ours.Outcome, ours.Reason = proxy.OutcomeUnavailable, "store_unavailable"
+	y.request(&ours, noon)
+	batch := y.take()
+	if len(batch.Refusals) != 4 || len(batch.KeyUses) != 4 {
+		t.Fatalf("%d rows of refusals and %d of keys, want 4 and 4", len(batch.Refusals), len(batch.KeyUses))
+	}
+	row := inbox.Refusal{
+		Tenant: "acme", Source: "billing", Minute: noon, Code: "signature_invalid", Reason: "signature_mismatch", KeyID: "k1", Count: 2,
+		FirstAt: noon, LastAt: noon.Add(59 * time.Second), RequestID: refused.RequestID, DeliveryID: "dlv_1", Peer: "192.0.2.1", BodySize: 412, BodyHash: [32]byte{1},
+	}
+	if !slices.Contains(batch.Refusals, row) {
+		t.Errorf("no %+v in\n%+v", row, batch.Refusals)
+	}
+	used := inbox.KeyUse{Tenant: "acme", Source: "billing", KeyID: "k1", Scheme: "github", Hour: noon, Accepted: 1, LastUsed: noon.Add(59 * time.Minute)}
+	if !slices.Contains(batch.KeyUses, used) {
+		t.Errorf("no %+v in\n%+v", used, batch.KeyUses)
+	}
+	// Both kinds have their bound, and their place in one batch.
+	for i := range tallyRows + 3 {
+		use.KeyID, refused.KeyID = fmt.Sprint("k", i), fmt.Sprint("k", i)
+		y.request(use, noon)
+		y.request(refused, noon)
+	}
+	if batch = y.take(); dropped.Load() != 6 || len(y.uses)+len(y.refusals)+batch.Len() != 2*tallyRows || batch.Len() != tallyBatch {
+		t.Errorf("%d dropped, %d and %d left, %d in the batch", dropped.Load(), len(y.uses), len(y.refusals), batch.Len())
 	}
 }
 
@@ -208,4 +259,22 @@ func TestTalliesThatAreLostAtTheEndAreTold(t *testing.T) {
 	if err := y.Run(ctx); err != nil || !strings.Contains(log.String(), "are lost") || strings.Contains(log.String(), "counted on") {
 		t.Errorf("%v, log:\n%s", err, log)
 	}
+}
+
+// A database that hangs must not hold up the stop.
+func TestTalliesHaveLittleTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y, _, _ := newTestTally(&database{})
+		y.record = func(ctx context.Context, _ *inbox.Tallies) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		y.request(refusedBy("a", ""), time.Now())
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		begun := time.Now()
+		if err := y.Run(ctx); err != nil || time.Since(begun) != time.Second+tallyPatience {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+	})
 }
