@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -72,6 +73,9 @@ func TestConfirmCallsOnce(t *testing.T) {
 	if err := c.take("sns", subscribe); err != nil || len(s.run(t, c)) != 1 {
 		t.Errorf("called again: %v", err)
 	}
+	if err := c.take("other", subscribe); err != nil || len(s.run(t, c)) != 2 {
+		t.Errorf("another source's is not called: %v", err)
+	}
 	if text := log.String(); !strings.Contains(text, "confirmed") || !strings.Contains(text, "host=sns.us-west-2.amazonaws.com") || strings.Contains(text, "t0ken") {
 		t.Errorf("log: %s", text)
 	}
@@ -111,6 +115,9 @@ func TestConfirmConnectsToNothingLocal(t *testing.T) {
 	}
 	defer l.Close()
 	dial := newConfirmer(slog.New(slog.DiscardHandler)).client.Transport.(*http.Transport).DialContext
+	if newConfirmer(slog.New(slog.DiscardHandler)).client.Transport.(*http.Transport).Proxy != nil {
+		t.Error("a proxy of the environment would connect for us")
+	}
 	if c, err := dial(t.Context(), "tcp", l.Addr().String()); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("connected to %v: %v", c, err)
 	}
@@ -121,6 +128,32 @@ func TestConfirmConnectsToNothingLocal(t *testing.T) {
 		if err := refuseLocal("tcp", address, nil); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// answering is a transport with one answer.
+type answering struct{ body io.Reader }
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 200, Body: io.NopCloser(a.body), Request: r}, nil
+}
+
+func TestConfirmReadsLittle(t *testing.T) {
+	c := newConfirmer(slog.New(slog.DiscardHandler))
+	body := strings.NewReader(strings.Repeat("x", 1<<20))
+	c.client.Transport = answering{body}
+	if status, err := c.call(t.Context(), subscribe); status != 200 || err != nil {
+		t.Errorf("%d %v", status, err)
+	}
+	if read := 1<<20 - body.Len(); read != confirmRead {
+		t.Errorf("%d bytes were read, want %d", read, confirmRead)
+	}
+	s, c, log := newConfirmed(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 64<<10))
+	})
+	c.take("sns", subscribe)
+	if s.run(t, c); !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("a header of 64 KiB was read: %s", log)
 	}
 }
 
