@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		{"status that is no success", asking("scheme: github", "success_status: 301"), "9:21 success_status must be 200 to 299"},
 		{"body of a 204", asking("scheme: github", "success_status: 204", "success_body: ok"), "10:19 the answer is 204, which has no body: set success_status too"},
 		{"body of the scheme's 204", asking("scheme: discord", "success_body: ok"), "9:19 the answer is 204, which has no body: set success_status too"},
+		{"body and status in place of the scheme's 204", asking("scheme: discord", "success_status: 200", "success_body: ok"), ""},
 		{"large body", asking("scheme: github", "success_body: "+strings.Repeat("a", 4097)), "9:19 success_body must be at most 4KiB"},
 		{"type of no body", asking("scheme: github", "success_type: text/plain"), "9:19 success_type is that of success_body, and there is none"},
 		{"type of an empty body", asking("scheme: github", `success_body: ""`, "success_type: text/plain"), "10:19 success_type is that of success_body, and there is none"},
@@ -45,6 +47,10 @@ func TestHandshakesThatCannotBe(t *testing.T) {
 	enrol := func(until, secret string) string {
 		return strings.Replace(asking("scheme: asana"), "secret: {file: keys/k1}", "secret: "+secret+", enrol_until: "+until, 1)
 	}
+	two := func(first, second string, lines ...string) string {
+		return strings.Replace(asking(append([]string{"scheme: [" + first + ", " + second + "]"}, lines...)...), "- {id: k1, secret: {file: keys/k1}}",
+			"- {id: k1, secret: {file: k1}, scheme: "+first+"}\n      - {id: k2, secret: {file: k2}, scheme: "+second+"}", 1)
+	}
 	sns := []string{"scheme: aws-sns", "params: {topic_arn: a}"}
 	for _, c := range []struct{ name, text, want, warning string }{
 		{"scheme without any", asking("scheme: github", "handshake: {off: true}"), "9:5 scheme github has no handshake", ""},
@@ -58,6 +64,7 @@ func TestHandshakesThatCannotBe(t *testing.T) {
 		{"origin", asking("scheme: cloudevents", "handshake: {origins: [a.example.com]}"), "", ""},
 		{"no origin", asking("scheme: cloudevents"), "", "4:3 scheme cloudevents asks whether it may send: without handshake.origins the answer is no"},
 		{"any origin", asking("scheme: cloudevents", `handshake: {origins: ["*"]}`), `9:27 "*" is no origin such as eventemitter.example.com`, ""},
+		{"empty origin", asking("scheme: cloudevents", `handshake: {origins: [""]}`), `9:27 "" is no origin such as eventemitter.example.com`, ""},
 		{"origins that nobody asks for", asking("scheme: slack", "handshake: {origins: [a]}"), "9:26 scheme slack has no handshake that uses origins", ""},
 		{"manual", asking(append(sns, "handshake: {confirm: manual}")...), "", ""},
 		{"another way to confirm", asking(append(sns, "handshake: {confirm: never}")...), `10:26 "never" is not one of auto, manual`, ""},
@@ -70,6 +77,10 @@ func TestHandshakesThatCannotBe(t *testing.T) {
 			"10:50 scheme github hands over no secret: keygen makes one, or the sender shows it", ""},
 		{"off, and still waiting", strings.Replace(enrol("2026-12-01T00:30:00Z", "{file: k}"), "scheme: asana", "scheme: asana\n    handshake: {off: true}", 1),
 			"11:50 handshakes are off: no secret can be handed over", ""},
+		{"of one scheme of two", strings.Replace(two("asana", "dropbox"), "{file: k1}", "{file: k1}, enrol_until: 2026-12-01T00:30:00Z", 1),
+			"10:51 a secret is handed over to a source of one scheme alone", ""},
+		{"handshakes of the second scheme", two("github", "slack", "handshake: {off: true}"), "",
+			"8:13 scheme github: delivery id not signed: a captured request is valid under another id; a source is as strong as its weaker scheme"},
 		{"two that wait", strings.Replace(enrol("2026-12-01T00:30:00Z", "{file: k}"), "    forward: [app]", "      - {id: k2, secret: {file: k2}, enrol_until: 2026-12-01T00:30:00Z}\n    forward: [app]", 1),
 			"11:51 key k1 waits for a secret too: one at a time", ""},
 	} {
@@ -123,6 +134,60 @@ func TestKeyThatIsStillToBeHandedOver(t *testing.T) {
 	}
 	if _, _, err := load(t, config(-time.Minute), nil); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("the time is over, and there is no file: %v", err)
+	}
+}
+
+// A secret that is handed over is the key that the next start would read, and is
+// refused where that start would refuse it.
+func TestEnrolledKeyIsThatOfTheNextStart(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://localhost/x")
+	secret := strings.Repeat("0a", 32)
+	text := strings.Replace(asking("scheme: asana"), "secret: {file: keys/k1}", "secret: {file: k1}, encoding: hex, not_before: 2026-01-01T00:00:00Z, "+
+		"not_after: 2096-01-01T00:00:00Z, enrol_until: "+time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339), 1)
+	// Another source has the secret, under the first scheme of two or under the second.
+	beside := func(tenant, first, second string) string {
+		return strings.Replace(text, "destinations:", "  other:\n    tenant: "+tenant+"\n    path: /in/other\n    scheme: [asana, dropbox]\n    event: {id: body_sha256_hex}\n    keys:\n"+
+			"      - {id: a, secret: {file: "+first+"}, encoding: hex, scheme: asana}\n      - {id: b, secret: {file: "+second+"}, encoding: hex, scheme: dropbox}\n    forward: [app]\ndestinations:", 1)
+	}
+	files := map[string]string{"same": secret, "own": strings.Repeat("0b", 32)}
+	for _, c := range []struct {
+		name, text string
+		refused    bool
+	}{
+		{"alone", text, false},
+		{"nobody has it", beside("globex", "own", "own"), false},
+		{"another tenant has it", beside("globex", "same", "own"), true},
+		{"another tenant has it for a second scheme", beside("globex", "own", "same"), true},
+		{"the tenant itself has it", beside("acme", "same", "same"), false},
+	} {
+		cfg, secrets, err := load(t, c.text, files)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		s := &server{cfg: cfg, secrets: secrets, metrics: newMetrics(), log: slog.New(slog.DiscardHandler)}
+		keys, err := s.enrolment("billing")(t.Context(), []byte(secret))
+		if (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, missing := os.Stat(cfg.path("k1")); (missing != nil) != c.refused {
+			t.Errorf("%s: the file: %v", c.name, missing)
+		}
+		if c.refused {
+			continue
+		}
+		if secrets, err = cfg.loadSecrets(t.Context()); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		got, want := keys.Keys(), secrets.Verifiers["billing"].Keys.Keys()
+		if len(got) != 1 || got[0].ID != "k1" || !got[0].Secret.Equal(want[0].Secret) || !got[0].NotBefore.Equal(want[0].NotBefore) || !got[0].NotAfter.Equal(want[0].NotAfter) {
+			t.Errorf("%s: %+v, and after a start %+v", c.name, got, want)
+		}
+		if s.foreign("acme", got[0]) || !s.foreign("globex", got[0]) {
+			t.Errorf("%s: the key is not that of its tenant from now on", c.name)
+		}
+		if cfg.Sources["other"] != nil && s.enrolment("other") != nil {
+			t.Errorf("%s: a source that waits for no secret would take one", c.name)
+		}
 	}
 }
 
