@@ -106,14 +106,19 @@ func TestFailureOfAMACIsExplainedAfterItsAnswer(t *testing.T) {
 	t.Parallel()
 	two := src1(t)
 	two.Name, two.Path, two.Verifier = "src2", "/in/src2", verifier(t, "zhisou-v1", key(t, "k1", secretK2))
+	second := two
+	second.Verifier, second.Second = verifier(t, "zhisou-v1", key(t, "k9", secretK1+"9")), verifier(t, "timestamped-sha256", key(t, "k2", secretK2))
 	for _, c := range []struct {
 		name   string
+		has    Source
 		tenant string // of the source that has the key
 		cause  string
 	}{
-		{"key of another source", "t1", "key_other_source"},
-		{"key of another tenant", "t2", "no_match"},
+		{"key of another source", two, "t1", "key_other_source"},
+		{"key of another source's second scheme", second, "t1", "key_other_source"},
+		{"key of another tenant", two, "t2", "no_match"},
 	} {
+		two := c.has
 		two.Tenant = c.tenant
 		g := startExplaining(t, Config{Sources: []Source{src1(t), two}}, nil)
 		m := wrong("dlv_1")

@@ -186,3 +186,33 @@ func TestHandshakesOfTheSecondScheme(t *testing.T) {
 		t.Errorf("reported as %+v", got)
 	}
 }
+
+// What bounds a source bounds both schemes.
+func TestTheCapIsTheSourcesForTheSecondScheme(t *testing.T) {
+	s := changing(t, "zhisou-v1", "timestamped-sha256")
+	body := `{"pad":"` + strings.Repeat("x", 100) + `"}`
+	h := headersBy(t, s.Second, "d1", body)
+	s.Second.MaxBody = 10
+	g := start(t, setup{cfg: Config{Sources: []Source{s}}})
+	if a := g.do("POST", "/in/src1", h, []byte(body)); a.status != 202 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// A challenge of the second scheme has no event id, which deliveries have in a header.
+func TestChallengesOfTheSecondSchemeNeedNoEventID(t *testing.T) {
+	s := changing(t, "onfido", "monday")
+	s.Second.URL = "https://hooks.example.com/in/src1"
+	s.EventID = field(t, "header:X-Event-Id")
+	const challenge = `{"challenge":"xyz"}`
+	in := &recorder{}
+	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{s}}})
+	for name, h := range map[string]http.Header{"unsigned": {}, "signed": headersBy(t, s.Second, "", challenge)} {
+		if a := g.do("POST", "/in/src1", h, []byte(challenge)); a.status != 200 || string(a.body) != challenge {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	if len(in.deliveries()) != 0 {
+		t.Error("a challenge was stored")
+	}
+}
