@@ -50,28 +50,43 @@ func secretFaults() []struct{ name, scheme, encoding, text, rule string } {
 	}
 }
 
+// oneKey is a configuration with one key, k-7 in line 11, and its file.
+func oneKey(t *testing.T, scheme, encoding, secret string) (*config, string) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "key-1")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if encoding != "" {
+		encoding = ", encoding: " + encoding
+	}
+	t.Setenv("HOOKLATCH_TEST_DB", "postgres://localhost/db")
+	c, err := parseConfig(filepath.Join(dir, "hooklatch.yaml"), fmt.Appendf(nil, `version: 1
+listen: {http: "127.0.0.1:0"}
+database: {url: {env: HOOKLATCH_TEST_DB}}
+sources:
+  s:
+    tenant: a
+    path: /in
+    scheme: %s
+    event: {id: /id}
+    keys:
+      - {id: k-7, secret: {file: key-1}%s}
+`, scheme, encoding), configNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, file
+}
+
 // A secret that can never verify is refused when it is read, with the key, the file
 // and the rule, and is never shown.
 func TestSecretsThatCouldNeverVerify(t *testing.T) {
 	for _, test := range secretFaults() {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			file := filepath.Join(dir, "key-1")
-			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			encoding := ""
-			if test.encoding != "" {
-				encoding = ", encoding: " + test.encoding
-			}
-			text := fmt.Sprintf("version: 1\nlisten: {http: \"127.0.0.1:0\"}\ndatabase: {url: {env: HOOKLATCH_TEST_DB}}\nsources:\n  s:\n    tenant: a\n    path: /in\n"+
-				"    scheme: %s\n    event: {id: /id}\n    keys:\n      - {id: k-7, secret: {file: key-1}%s}\n", test.scheme, encoding)
-			t.Setenv("HOOKLATCH_TEST_DB", "postgres://localhost/db")
-			c, err := parseConfig(filepath.Join(dir, "hooklatch.yaml"), []byte(text), configNow)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = c.loadSecrets(t.Context())
+			c, file := oneKey(t, test.scheme, test.encoding, test.text)
+			_, err := c.loadSecrets(t.Context())
 			var message string
 			for _, p := range problemsOf(err) {
 				message += fmt.Sprintf("%d %s\n", p.Line, p.Message)
@@ -107,8 +122,8 @@ func TestSecretsThatAreTakenAsTheyAre(t *testing.T) {
 		{"whsec for a scheme of text", "github", "whsec", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", ""},
 		{"text for a scheme of base64", "openai", "utf8", "a text of more than 24 bytes !", ""},
 		{"PEM in place of hex", "discord", "pem", "", ""},
-		{"23 bytes", "github", "", good32[:23], "10 the secret of key k-7 has fewer than 24 bytes: 32 random ones are good, as keygen makes them"},
-		{"16 bytes in 32 hex digits", "github", "hex", good32, "10 the secret of key k-7 has fewer than 24 bytes: 32 random ones are good, as keygen makes them"},
+		{"23 bytes", "github", "", good32[:23], "11 the secret of key k-7 has fewer than 24 bytes: 32 random ones are good, as keygen makes them"},
+		{"16 bytes in 32 hex digits", "github", "hex", good32, "11 the secret of key k-7 has fewer than 24 bytes: 32 random ones are good, as keygen makes them"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.encoding == "pem" {
@@ -118,21 +133,7 @@ func TestSecretsThatAreTakenAsTheyAre(t *testing.T) {
 				}
 				test.text = key.public
 			}
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "key-1"), []byte(test.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			encoding := ""
-			if test.encoding != "" {
-				encoding = ", encoding: " + test.encoding
-			}
-			text := fmt.Sprintf("version: 1\nlisten: {http: \"127.0.0.1:0\"}\ndatabase: {url: {env: HOOKLATCH_TEST_DB}}\nsources:\n  s:\n    tenant: a\n    path: /in\n"+
-				"    scheme: %s\n    event: {id: /id}\n    keys: [{id: k-7, secret: {file: key-1}%s}]\n", test.scheme, encoding)
-			t.Setenv("HOOKLATCH_TEST_DB", "postgres://localhost/db")
-			c, err := parseConfig(filepath.Join(dir, "hooklatch.yaml"), []byte(text), configNow)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, _ := oneKey(t, test.scheme, test.encoding, test.text)
 			c.warnings = nil
 			if _, err := c.loadSecrets(t.Context()); err != nil {
 				t.Fatal(err)
