@@ -216,3 +216,23 @@ func TestChallengesOfTheSecondSchemeNeedNoEventID(t *testing.T) {
 		t.Error("a challenge was stored")
 	}
 }
+
+// Any POST may be a challenge of monday's. Neither deliveries nor challenges of the
+// first scheme are.
+func TestWhatIsOfTheFirstSchemeIsNoChallengeOfTheSecond(t *testing.T) {
+	s := changing(t, "onfido", "monday")
+	s.Second.URL = "https://hooks.example.com/in/src1"
+	s.EventID = field(t, "/id")
+	const body = `{"id":"e1"}`
+	g := start(t, setup{cfg: Config{Sources: []Source{s}}})
+	if a := g.do("POST", "/in/src1", headersBy(t, s.Verifier, "", body), []byte(body)); a.status != 202 {
+		t.Errorf("a delivery: %d %s", a.status, a.body)
+	}
+	enrolling := preset(t, "asana", "")
+	enrolling.Second = s.Second
+	g = start(t, setup{cfg: Config{Sources: []Source{enrolling}}})
+	secret := strings.Repeat("f", 64)
+	if a := g.do("POST", enrolling.Path, http.Header{"X-Hook-Secret": {secret}}, []byte("{}")); a.status != 200 || a.header.Get("X-Hook-Secret") != secret {
+		t.Errorf("a challenge: %d %s", a.status, a.body)
+	}
+}
