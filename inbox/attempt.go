@@ -36,12 +36,7 @@ func (s *Store) Attempts(ctx context.Context, f AttemptFilter) iter.Seq2[Attempt
 			if f.Limit > 0 && left < size {
 				size = left
 			}
-			rows, err := s.pool.Query(ctx, attemptsSQL, f.ForwardID, number, late, size)
-			if err != nil {
-				yield(Attempt{}, readError("attempts", err))
-				return
-			}
-			page, err := pgx.CollectRows(rows, scanAttempt)
+			page, err := collect(ctx, s, roleRead, scanAttempt, attemptsSQL, f.ForwardID, number, late, size)
 			if err != nil {
 				yield(Attempt{}, readError("attempts", err))
 				return

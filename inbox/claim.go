@@ -18,12 +18,6 @@ const (
 	ReasonBodyPruned        = "body_pruned"
 )
 
-// queueTx begins the transactions of claim, settle and conflicts. A process that vanishes in
-// the middle of one, its connection still open, must not keep its rows locked; and
-// a plan made while a table was small must not scan it when it has grown.
-var queueTx = pgx.TxOptions{BeginQuery: `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s';
-	SET LOCAL lock_timeout = '1s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL enable_seqscan = off`}
-
 // claimSQL leases what is due, oldest first. A row whose lease has expired leaves
 // an attempt of unknown end behind; one that has no attempts or no time left is
 // blocked in place of being handed out. The payload is looked for by a scalar
@@ -91,7 +85,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	for {
 		var claimed []Forward
 		var more bool
-		err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) (err error) {
+		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) (err error) {
 			claimed, more, err = s.claim(ctx, tx, now, r)
 			if err != nil {
 				return err
@@ -178,7 +172,9 @@ WHERE id = $1 AND lease_token = $2 AND lease_until IS NOT NULL RETURNING lease_u
 // After ErrLeaseLost the worker must stop: somebody else may have the forward.
 func (s *Store) Renew(ctx context.Context, forwardID, token int64, lease time.Duration) (time.Time, error) {
 	var until time.Time
-	err := s.pool.QueryRow(ctx, renewSQL, forwardID, token, lease).Scan(&until)
+	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, renewSQL, forwardID, token, lease).Scan(&until)
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return until, fmt.Errorf("renew forward %d: %w", forwardID, ErrLeaseLost)
 	}

@@ -63,7 +63,7 @@ func (s *Store) recordConflict(ctx context.Context, a *acceptance, deadline time
 		conflict.Unrecorded = ctx.Err()
 		return conflict
 	}
-	conflict.Unrecorded = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+	conflict.Unrecorded = s.as(ctx, roleIngest, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockConflictSQL, a.key.tenant, a.key.source, a.key.deliveryID); err != nil {
 			return err
 		}
@@ -84,11 +84,7 @@ FROM hooklatch.conflict WHERE tenant = $1 AND source = $2 AND delivery_id = $3 O
 
 // Conflicts returns the evidence for one delivery id, the first conflict first.
 func (s *Store) Conflicts(ctx context.Context, tenant, source, deliveryID string) ([]Conflict, error) {
-	rows, err := s.pool.Query(ctx, conflictsSQL, tenant, source, deliveryID)
-	if err != nil {
-		return nil, readError("conflicts", err)
-	}
-	conflicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Conflict, err error) {
+	conflicts, err := collect(ctx, s, roleAdmin, func(row pgx.CollectableRow) (c Conflict, err error) {
 		var hash, headers []byte
 		var request *uuid.UUID
 		err = row.Scan(&c.ID, &hash, &c.Body, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
@@ -100,7 +96,7 @@ func (s *Store) Conflicts(ctx context.Context, tenant, source, deliveryID string
 		}
 		c.BodyHash, c.Header = [32]byte(hash), decodeHeader(headers)
 		return c, nil
-	})
+	}, conflictsSQL, tenant, source, deliveryID)
 	if err != nil {
 		return nil, readError("conflicts", err)
 	}

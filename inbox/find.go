@@ -153,11 +153,7 @@ func (s *Store) findPage(ctx context.Context, f Filter, at time.Time, id int64, 
 			sql, args = findSourceSQL, append(args, f.Source)
 		}
 	}
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scanDelivery)
+	return collect(ctx, s, roleRead, scanDelivery, sql, args...)
 }
 
 // idArgs are the readings of an id: text, request id, resource.
@@ -194,14 +190,18 @@ FROM hooklatch.inbox i LEFT JOIN hooklatch.payload p ON p.inbox_id = i.id AND p.
 // Payload returns one delivery whole, with the request as it was received:
 // ErrNotFound if there is none, ErrPruned if retention has removed its body.
 func (s *Store) Payload(ctx context.Context, id int64) (Delivery, error) {
-	rows, err := s.pool.Query(ctx, payloadSQL, id)
-	if err != nil {
-		return Delivery{}, readError("payload", err)
-	}
+	var d Delivery
 	var method *string
 	var query, headers, body []byte
-	d, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Delivery, error) {
-		return scanDelivery(wider{row, []any{&method, &query, &headers, &body}})
+	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, payloadSQL, id)
+		if err != nil {
+			return err
+		}
+		d, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Delivery, error) {
+			return scanDelivery(wider{row, []any{&method, &query, &headers, &body}})
+		})
+		return err
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -230,11 +230,7 @@ FROM hooklatch.outbox WHERE inbox_id = $1 ORDER BY destination`
 
 // Forwards returns the forwards of one delivery, by destination.
 func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, error) {
-	rows, err := s.pool.Query(ctx, forwardsSQL, deliveryID)
-	if err != nil {
-		return nil, readError("forwards", err)
-	}
-	forwards, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Forward, err error) {
+	forwards, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (f Forward, err error) {
 		var lease, settled *time.Time
 		err = row.Scan(&f.ID, &f.Destination, &f.State, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
 			&f.NextAttemptAt, &f.ExpiresAt, &f.BlockedReason, &settled)
@@ -245,7 +241,7 @@ func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, erro
 			f.SettledAt = *settled
 		}
 		return f, err
-	})
+	}, forwardsSQL, deliveryID)
 	if err != nil {
 		return nil, readError("forwards", err)
 	}

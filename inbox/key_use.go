@@ -91,15 +91,8 @@ func (s *Store) KeyUsages(ctx context.Context, f KeyUsageFilter) iter.Seq2[KeyUs
 	return func(yield func(KeyUsage, error) bool) {
 		last := KeyUsage{Source: f.Source} // no key stands before it
 		for {
-			rows, err := s.pool.Query(ctx, keyUsagesSQL, last.Source, last.Tenant, last.KeyID, last.Scheme, f.Source, f.Since.Truncate(time.Hour), keyUsagePage)
-			if err != nil {
-				yield(KeyUsage{}, readError("key usages", err))
-				return
-			}
-			page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u KeyUsage, err error) {
-				err = row.Scan(&u.Source, &u.Tenant, &u.KeyID, &u.Scheme, &u.FirstHour, &u.LastUsed, &u.Accepted, &u.Retiring)
-				return u, err
-			})
+			page, err := collect(ctx, s, roleRead, scanKeyUsage, keyUsagesSQL,
+				last.Source, last.Tenant, last.KeyID, last.Scheme, f.Source, f.Since.Truncate(time.Hour), keyUsagePage)
 			if err != nil {
 				yield(KeyUsage{}, readError("key usages", err))
 				return
@@ -115,4 +108,9 @@ func (s *Store) KeyUsages(ctx context.Context, f KeyUsageFilter) iter.Seq2[KeyUs
 			}
 		}
 	}
+}
+
+func scanKeyUsage(row pgx.CollectableRow) (u KeyUsage, err error) {
+	err = row.Scan(&u.Source, &u.Tenant, &u.KeyID, &u.Scheme, &u.FirstHour, &u.LastUsed, &u.Accepted, &u.Retiring)
+	return u, err
 }

@@ -183,11 +183,7 @@ func (s *Store) refusalPage(ctx context.Context, f RefusalFilter, minute time.Ti
 			sql, args = refusalsOfSourceSQL, append(args, f.Source)
 		}
 	}
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scanRefusal)
+	return collect(ctx, s, roleRead, scanRefusal, sql, args...)
 }
 
 func scanRefusal(row pgx.CollectableRow) (r Refusal, err error) {

@@ -93,7 +93,7 @@ func (s *Store) settleBatch(batch []*member[*settling]) {
 
 func (s *Store) settleAll(ctx context.Context, work []*settling) error {
 	for try := 1; ; try++ {
-		err := pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
 			return settle(ctx, tx, work)
 		})
 		if err == nil {

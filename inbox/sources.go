@@ -19,11 +19,7 @@ SELECT source FROM s WHERE source IS NOT NULL`
 // Sources returns the names of the sources that the inbox holds deliveries of,
 // sorted bytewise, whether or not they are still configured.
 func (s *Store) Sources(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, sourcesSQL)
-	if err != nil {
-		return nil, readError("sources", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	names, err := collect(ctx, s, roleRead, pgx.RowTo[string], sourcesSQL)
 	if err != nil {
 		return nil, readError("sources", err)
 	}

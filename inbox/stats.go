@@ -36,11 +36,23 @@ LEFT JOIN open o ON o.destination = d.name ORDER BY d.name`
 // Stats returns one entry for each destination that is configured, or that has
 // open forwards.
 func (s *Store) Stats(ctx context.Context) ([]DestinationStats, error) {
-	rows, err := s.pool.Query(ctx, statsSQL)
+	var stats []DestinationStats
+	err := s.as(ctx, roleRead, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, statsSQL)
+		if err != nil {
+			return err
+		}
+		stats, err = collectStats(rows)
+		return err
+	})
 	if err != nil {
 		return nil, readError("stats", err)
 	}
-	var stats []DestinationStats
+	return stats, nil
+}
+
+// collectStats puts the rows of one destination together, which follow each other.
+func collectStats(rows pgx.Rows) (stats []DestinationStats, err error) {
 	var name string
 	var paused bool
 	var state State
@@ -63,8 +75,5 @@ func (s *Store) Stats(ctx context.Context) ([]DestinationStats, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, readError("stats", err)
-	}
-	return stats, nil
+	return stats, err
 }

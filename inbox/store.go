@@ -106,11 +106,14 @@ SELECT id FROM new UNION ALL SELECT id FROM hooklatch.config_revision WHERE hash
 // returns its revision. The same hash is the same revision.
 func (s *Store) SaveConfig(ctx context.Context, hash [32]byte, redacted string) (int64, error) {
 	var id int64
-	err := s.pool.QueryRow(ctx, saveConfigSQL, hash[:], redacted).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		// Another process inserted it at this very moment; now it is visible.
-		err = s.pool.QueryRow(ctx, saveConfigSQL, hash[:], redacted).Scan(&id)
-	}
+	err := s.as(ctx, roleIngest, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, saveConfigSQL, hash[:], redacted).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			// Another process inserted it at this very moment; now it is visible.
+			err = tx.QueryRow(ctx, saveConfigSQL, hash[:], redacted).Scan(&id)
+		}
+		return err
+	})
 	if err != nil {
 		return 0, storeError("save configuration", classify(err, false), err)
 	}
@@ -134,7 +137,8 @@ func (s *Store) SaveDestinations(ctx context.Context, configRevision int64, dest
 	for _, d := range destinations {
 		batch.Queue(saveDestinationSQL, d.Name, d.URL, configRevision)
 	}
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() })
+	if err != nil {
 		return storeError("save destinations", classify(err, false), err)
 	}
 	return nil

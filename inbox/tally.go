@@ -44,7 +44,7 @@ func (s *Store) Record(ctx context.Context, t *Tallies) error {
 		return err
 	}
 	committing := false
-	err = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+	err = s.as(ctx, roleIngest, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		if len(t.Refusals) > 0 {
 			batch.Queue(addRefusalsSQL, refusalArgs(t.Refusals)...)
@@ -111,7 +111,7 @@ func (s *Store) PruneTallies(ctx context.Context, now time.Time) (more bool, err
 		more = more || tag.RowsAffected() == pruneRows
 		return nil
 	}
-	err = pgx.BeginTxFunc(ctx, s.pool, queueTx, func(tx pgx.Tx) error {
+	err = s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		batch.Queue(pruneRefusalsSQL, now.Add(-RefusalAge), pruneRows).Exec(count)
 		batch.Queue(pruneKeyUsesSQL, now.Add(-KeyUseAge), pruneRows).Exec(count)
