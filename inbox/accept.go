@@ -75,7 +75,7 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 	case a.hash != a.d.BodyHash:
 		return Receipt{}, s.recordConflict(ctx, a, start.Add(MaxAccept))
 	}
-	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt}, nil
+	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt, DeliveryID: d.DeliveryID}, nil
 }
 
 // newAcceptance checks what the database would refuse. Identity and headers must
@@ -301,16 +301,16 @@ const insertSQL = `
 WITH d AS (
 	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::int4[], $6::uuid[], $7::text[], $8::text[],
 		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int8[], $15::bool[], $16::text[], $17::int8[],
-		$18::text[], $19::bytea[], $20::bytea[], $21::bytea[])
+		$18::text[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[])
 	AS u(tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
 		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision,
-		method, raw_query, headers, body)),
+		method, raw_query, headers, body, compare_hash)),
 i AS (
 	INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
-		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision)
+		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision, compare_hash)
 	SELECT tenant, source, delivery_id, body_hash, body_size, request_id, nullif(peer, ''), nullif(scheme, ''),
 		nullif(key_id, ''), nullif(event_id, ''), nullif(event_type, ''), nullif(resource_type, ''), nullif(resource_id, ''),
-		revision, deleted, nullif(meta_error, ''), nullif(config_revision, 0)
+		revision, deleted, nullif(meta_error, ''), nullif(config_revision, 0), compare_hash
 	FROM d ORDER BY tenant COLLATE "C", source COLLATE "C", delivery_id COLLATE "C"
 	ON CONFLICT (tenant, source, delivery_id) DO NOTHING
 	RETURNING id, tenant, source, delivery_id, received_at),
@@ -318,10 +318,14 @@ p AS (
 	INSERT INTO hooklatch.payload (inbox_id, tenant, method, raw_query, headers, body)
 	SELECT i.id, i.tenant, d.method, d.raw_query, d.headers, d.body FROM i JOIN d USING (tenant, source, delivery_id)),
 o AS (
-	INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, next_attempt_at, expires_at)
-	SELECT i.id, i.tenant, x.destination, i.received_at, i.received_at + make_interval(secs => x.deadline)
-	FROM i JOIN unnest($22::text[], $23::text[], $24::text[], $25::text[], $26::float8[])
-		AS x(tenant, source, delivery_id, destination, deadline) USING (tenant, source, delivery_id))
+	INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, next_attempt_at, expires_at,
+		ordering, lane, revision, gap_timeout, state, hold_reason)
+	SELECT i.id, i.tenant, x.destination, i.received_at, i.received_at + make_interval(secs => x.deadline),
+		nullif(x.ordering, ''), x.lane, x.revision, make_interval(secs => nullif(x.gap_timeout, 0)),
+		CASE WHEN x.hold THEN 'held' ELSE 'pending' END, CASE WHEN x.hold THEN 'person' END
+	FROM i JOIN unnest($23::text[], $24::text[], $25::text[], $26::text[], $27::float8[], $28::text[], $29::bytea[], $30::int8[],
+			$31::float8[], $32::bool[])
+		AS x(tenant, source, delivery_id, destination, deadline, ordering, lane, revision, gap_timeout, hold) USING (tenant, source, delivery_id))
 SELECT id, tenant, source, delivery_id, received_at FROM i`
 
 // storedSQL reads the keys that insertSQL did not return. It is a statement of
@@ -453,8 +457,13 @@ func insertArgs(candidates []*acceptance) []any {
 		headers   = make([][]byte, n)
 		bodies    = make([][]byte, n)
 
-		tenants, sources, deliveryIDs, destinations []string
-		deadlines                                   []float64
+		compares = make([][]byte, n)
+
+		tenants, sources, deliveryIDs, destinations, orderings []string
+		deadlines, gapTimeouts                                 []float64
+		lanes                                                  [][]byte
+		lanePlaces                                             []*int64
+		holds                                                  []bool
 	)
 	for i := range texts {
 		texts[i] = make([]string, n)
@@ -472,7 +481,17 @@ func insertArgs(candidates []*acceptance) []any {
 		if bodies[i] == nil {
 			bodies[i] = []byte{} // an empty body is zero bytes, not NULL
 		}
+		if d.CompareHash != ([32]byte{}) {
+			compares[i] = d.CompareHash[:]
+		}
+		lane := laneOf(d)
 		for _, f := range d.Forwards {
+			if lane == nil || f.Ordering == OrderNone {
+				orderings, lanes, lanePlaces = append(orderings, ""), append(lanes, nil), append(lanePlaces, nil)
+			} else {
+				orderings, lanes, lanePlaces = append(orderings, string(f.Ordering)), append(lanes, lane), append(lanePlaces, d.Revision)
+			}
+			gapTimeouts, holds = append(gapTimeouts, f.GapTimeout.Seconds()), append(holds, f.Hold)
 			tenants = append(tenants, d.Tenant)
 			sources = append(sources, d.Source)
 			deliveryIDs = append(deliveryIDs, d.DeliveryID)
@@ -482,6 +501,6 @@ func insertArgs(candidates []*acceptance) []any {
 	}
 	return []any{texts[0], texts[1], texts[2], hashes, sizes, requests, texts[3], texts[4],
 		texts[5], texts[6], texts[7], texts[8], texts[9], revisions, deleted, texts[10], configs,
-		texts[11], queries, headers, bodies,
-		tenants, sources, deliveryIDs, destinations, deadlines}
+		texts[11], queries, headers, bodies, compares,
+		tenants, sources, deliveryIDs, destinations, deadlines, orderings, lanes, lanePlaces, gapTimeouts, holds}
 }

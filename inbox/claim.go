@@ -33,7 +33,7 @@ due AS (
 		     WHEN (SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0) IS NULL
 		     THEN '` + ReasonBodyPruned + `' END AS spent
 	FROM hooklatch.outbox
-	WHERE destination = $3 AND state IN ('pending', 'retry_wait') AND next_attempt_at <= (SELECT now FROM t)
+	WHERE destination = $3 AND state IN ('pending', 'retry_wait') AND lane IS NULL AND next_attempt_at <= (SELECT now FROM t)
 		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $3 AND paused_at IS NOT NULL)
 	ORDER BY next_attempt_at, id LIMIT $4 FOR UPDATE SKIP LOCKED),

@@ -33,6 +33,17 @@ type Delivery struct {
 	RawQuery string
 	Header   map[string][]string
 
+	// CompareHash is what conflicts are judged by beside BodyHash: a SHA-256 over the
+	// body without the parts in which the sender's retries differ. Two deliveries of one
+	// id are the same where either hash agrees. Zero: there is none.
+	CompareHash [32]byte
+	// AcceptFirst makes other bytes under a known id a duplicate, for senders that one
+	// refusal turns off. They are kept as evidence all the same: Receipt.Conflict.
+	AcceptFirst bool
+	// BodyGuard makes a new id a duplicate where this source has brought the same body
+	// within that time before, for schemes that do not sign the id. 0: off.
+	BodyGuard time.Duration
+
 	// Facts about the receipt.
 	RequestID  uuid.UUID // our id of the request; uuid.Nil when there is none
 	Peer       string    // address of the sender, for people
@@ -64,6 +75,14 @@ type NewForward struct {
 	// Deadline is how long after the receipt the forward may still be tried.
 	// Defaults to 24 hours.
 	Deadline time.Duration
+	// Ordering is the order within the delivery's resource. Without a resource or a
+	// revision there is none, whatever it says.
+	Ordering Ordering
+	// GapTimeout is how long, after the receipt, a strict forward waits for revisions
+	// that are missing before it. 0: until a person releases it.
+	GapTimeout time.Duration
+	// Hold makes the forward wait for a person.
+	Hold bool
 }
 
 // Receipt is the proof that a delivery is committed.
@@ -71,4 +90,10 @@ type Receipt struct {
 	ID         int64     // of the delivery
 	Duplicate  bool      // the same bytes were there before
 	ReceivedAt time.Time // of the first receipt, the same for every duplicate
+
+	// DeliveryID is the id under which the delivery is kept: another one than was
+	// asked for where Delivery.BodyGuard found the same body.
+	DeliveryID string
+	// Conflict is set where Delivery.AcceptFirst made other bytes a duplicate.
+	Conflict *ConflictError
 }

@@ -88,7 +88,9 @@ const findSourceSQL = `SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHE
 // indexes, whose conditions they repeat word for word, and not from the history.
 const findDueSQL = `
 SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ($10 = '' OR i.source = $10)
-	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.state = $8)
+	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.lane IS NULL AND o.state = $8
+		UNION ALL SELECT o.inbox_id FROM hooklatch.outbox o
+			WHERE o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict') AND o.state = $8)
 	AND ` + findConditions + findEnd
 
 const findStuckSQL = `

@@ -17,6 +17,29 @@ const (
 	Cancelled  State = "cancelled"  // a person decided that it is not sent
 )
 
+// Ordering is how the forwards of one resource to one destination follow each other,
+// by revision. The clocks of senders decide nothing.
+type Ordering string
+
+// The orderings.
+const (
+	OrderNone     Ordering = ""         // each forward on its own
+	OrderLatest   Ordering = "latest"   // one at a time, lowest revision first; what comes late is superseded
+	OrderCoalesce Ordering = "coalesce" // as latest, and only the newest of those that wait is sent
+	OrderStrict   Ordering = "strict"   // as latest, and no revision is left out
+)
+
+// HoldReason says what a held forward waits for.
+type HoldReason string
+
+// The reasons.
+const (
+	HoldGap        HoldReason = "gap"        // revisions are missing before it
+	HoldBackfill   HoldReason = "backfill"   // the paced release of a backfill
+	HoldUnverified HoldReason = "unverified" // a backfilled body that nobody has signed
+	HoldPerson     HoldReason = "person"     // a person's decision
+)
+
 // Forward is the duty to hand one delivery to one destination, as Claim leases
 // it and Forwards lists it.
 type Forward struct {
@@ -34,6 +57,9 @@ type Forward struct {
 	NextAttemptAt time.Time // earliest time of the next attempt
 	ExpiresAt     time.Time // after this no attempt begins
 	BlockedReason string    // why a blocked forward is blocked
+	HoldReason    HoldReason
+	Ordering      Ordering  // OrderNone: it stands in no lane
+	Waiting       bool      // behind another forward of its lane
 	SettledAt     time.Time // zero: not settled
 
 	// Delivery is what to hand over, with Body and Header where the forward was

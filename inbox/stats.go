@@ -22,7 +22,11 @@ type DestinationStats struct {
 const statsSQL = `
 WITH open AS (
 	SELECT destination, state, count(*) AS n, min(next_attempt_at) AS oldest
-	FROM hooklatch.outbox WHERE state IN ('pending', 'retry_wait') GROUP BY destination, state
+	FROM hooklatch.outbox WHERE state IN ('pending', 'retry_wait') AND lane IS NULL GROUP BY destination, state
+	UNION ALL
+	SELECT destination, state, count(*), min(next_attempt_at) FILTER (WHERE NOT waiting)
+	FROM hooklatch.outbox WHERE lane IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')
+		AND state IN ('pending', 'retry_wait') GROUP BY destination, state
 	UNION ALL
 	SELECT destination, state, count(*), NULL
 	FROM hooklatch.outbox WHERE state IN ('held', 'blocked') GROUP BY destination, state)
@@ -64,14 +68,14 @@ func collectStats(rows pgx.Rows) (stats []DestinationStats, err error) {
 		}
 		d := &stats[len(stats)-1]
 		if state != "" {
-			d.Open[state] = n
+			d.Open[state] += n // one row for those in lanes, one for the others
 		}
 		oldest := time.Duration(age * float64(time.Second))
 		switch state {
 		case Pending:
-			d.OldestNew = oldest
+			d.OldestNew = max(d.OldestNew, oldest)
 		case RetryWait:
-			d.OldestRetry = oldest
+			d.OldestRetry = max(d.OldestRetry, oldest)
 		}
 		return nil
 	})

@@ -1,0 +1,27 @@
+-- What may differ between two deliveries of one id, how long evidence is kept, and
+-- the look-ups that need it.
+
+-- +goose Up
+-- Over the body without what the source ignores; outlives the body, as body_hash does.
+ALTER TABLE hooklatch.inbox ADD COLUMN compare_hash bytea CHECK (octet_length(compare_hash) = 32);
+
+-- NULL: removed by retention.
+ALTER TABLE hooklatch.conflict ALTER COLUMN body DROP NOT NULL;
+
+CREATE INDEX inbox_body ON hooklatch.inbox (body_hash);
+DROP INDEX hooklatch.inbox_resource;
+CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type, revision) WHERE resource_id IS NOT NULL;
+CREATE INDEX attempt_ended   ON hooklatch.attempt (ended_at);
+CREATE INDEX conflict_seen   ON hooklatch.conflict (first_seen_at) WHERE body IS NOT NULL;
+
+COMMENT ON TABLE hooklatch.schema_version IS 'serves 4';
+
+-- +goose Down
+DROP INDEX hooklatch.conflict_seen;
+DROP INDEX hooklatch.attempt_ended;
+DROP INDEX hooklatch.inbox_resource;
+CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type) WHERE resource_id IS NOT NULL;
+DROP INDEX hooklatch.inbox_body;
+DELETE FROM hooklatch.conflict WHERE body IS NULL;
+ALTER TABLE hooklatch.conflict ALTER COLUMN body SET NOT NULL;
+ALTER TABLE hooklatch.inbox DROP COLUMN compare_hash;
