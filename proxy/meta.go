@@ -41,7 +41,7 @@ func (s *source) delivery(req verify.Request, env *verify.Envelope, hash [32]byt
 	}
 	d.ResourceType = m.text(fieldResourceType)
 	d.ResourceID = m.text(fieldResourceID)
-	d.Revision = m.revision()
+	d.Revision = m.revision(d.ResourceID != "" && !s.fields.list[fieldRevision].IsZero())
 	d.Deleted = m.deleted()
 
 	if !s.verifier().Scheme.HasDeliveryID() {
@@ -138,10 +138,13 @@ func (m *metadata) text(field int) string {
 
 // revision takes a number between 0 and 2^63-1 in its one spelling; anything else
 // means that the delivery has none. Digits in a JSON string are no number: who
-// writes them so may write "10a" the next time.
-func (m *metadata) revision() *int64 {
+// writes them so may write "10a" the next time. demanded: its absence is worth a word.
+func (m *metadata) revision(demanded bool) *int64 {
 	text, kind := m.text(fieldRevision), m.values[fieldRevision].Kind
 	if kind == verify.KindAbsent || text == "" && kind == verify.KindText {
+		if demanded && m.values[fieldRevision].Err == nil {
+			m.note("revision is missing")
+		}
 		return nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)

@@ -174,12 +174,18 @@ func TestD7_RevisionInTheBodyIsANumber(t *testing.T) {
 	}{
 		{"9", true, false}, {"10", true, false}, {"0", true, false}, {"9223372036854775807", true, false},
 		{"9223372036854775808", false, true}, {`"11"`, false, true}, {"12.0", false, true}, {"1e2", false, true},
-		{"-1", false, true}, {"-0", false, true}, {"true", false, true}, {`""`, false, true}, {"{}", false, true}, {"null", false, false},
+		{"-1", false, true}, {"-0", false, true}, {"true", false, true}, {`""`, false, true}, {"{}", false, true}, {"null", false, true},
 	} {
 		g.send(signed("dlv_d7", `{"type":"a","resource":{"id":"r","revision":`+c.json+`}}`)).wants(t, 202, "")
 		d := in.deliveries()[i]
 		if c.taken != (d.Revision != nil) || c.meta != (d.MetaError != "") || d.EventType != "a" || d.ResourceID != "r" {
 			t.Errorf("%s: revision %v, meta error %q", c.json, d.Revision, d.MetaError)
+		}
+	}
+	for body, meta := range map[string]string{`{"resource":{"id":"r"}}`: "revision is missing", `{"resource":{"id":""}}`: "", `{"type":"ping"}`: ""} {
+		g.send(signed("dlv_d7", body)).wants(t, 202, "")
+		if d := in.deliveries()[len(in.deliveries())-1]; d.Revision != nil || d.MetaError != meta {
+			t.Errorf("%s: revision %v, meta error %q, want %q", body, d.Revision, d.MetaError, meta)
 		}
 	}
 }

@@ -50,6 +50,10 @@ func TestNewRefuses(t *testing.T) {
 		{"route to nowhere", change(func(s *Source) { s.Forwards = []Route{{}} }), "Destination is empty"},
 		{"empty type", change(func(s *Source) { s.Forwards = []Route{{Destination: "app", Types: []string{""}}} }), "a type is empty"},
 		{"deadline below zero", change(func(s *Source) { s.Forwards = []Route{{Destination: "app", Deadline: -1}} }), "Deadline"},
+		{"ordering that nobody knows", change(func(s *Source) { s.Ordering = "newest" }), `Ordering "newest" is unknown`},
+		{"ordering without a revision", change(func(s *Source) { s.Ordering, s.ResourceID = inbox.OrderLatest, field(t, "/id") }), "Ordering latest needs ResourceID and Revision"},
+		{"ordering without a resource", change(func(s *Source) { s.Ordering, s.Revision = inbox.OrderLatest, field(t, "/rev") }), "Ordering latest needs ResourceID and Revision"},
+		{"timeout of gaps where there are none", change(func(s *Source) { s.GapTimeout = time.Minute }), "GapTimeout"},
 		{"host with a port", change(func(s *Source) { s.Host = "a:80" }), "not a plain name"},
 		{"host list with a path", Config{Sources: []Source{src1(t)}, Hosts: []string{"a/b"}}, "Hosts"},
 		{"same name", twin(func(s *Source) { s.Path = "/other" }), "Name stands twice"},
@@ -119,6 +123,23 @@ func TestRoutes(t *testing.T) {
 		}
 		if r := g.result(i); r.Forwards != len(got) || r.Outcome != OutcomeAccepted {
 			t.Errorf("report %+v", r)
+		}
+	}
+}
+
+// Every forward of an ordered source says so, whatever its route.
+func TestForwardsSayTheirOrdering(t *testing.T) {
+	plain := withMetadata(t)
+	plain.Ordering, plain.GapTimeout = inbox.OrderStrict, time.Hour
+	typed := plain
+	typed.Name, typed.Path, typed.Forwards = "typed", "/in/typed", []Route{{Destination: "app", Types: []string{"a*"}, Deadline: time.Minute}}
+	in := &recorder{}
+	g := start(t, setup{inbox: in, cfg: Config{Sources: []Source{plain, typed}}})
+	for i, path := range []string{"/in/src1", "/in/typed"} {
+		g.send(signed("dlv_order", `{"type":"a","resource":{"id":"r","revision":1}}`).to("POST", path)).wants(t, 202, "")
+		f := in.deliveries()[i].Forwards
+		if len(f) != 1 || f[0].Destination != "app" || f[0].Ordering != inbox.OrderStrict || f[0].GapTimeout != time.Hour || i == 1 && f[0].Deadline != time.Minute {
+			t.Errorf("%s: forwards %+v", path, f)
 		}
 	}
 }

@@ -56,6 +56,14 @@ type Source struct {
 	// the same.
 	Forwards []Route
 
+	// Ordering is how the deliveries of one resource follow each other at each
+	// destination. All but OrderNone need ResourceID and Revision; a delivery without
+	// either is not ordered.
+	Ordering inbox.Ordering
+	// GapTimeout is how long, after its receipt, a delivery waits for revisions that are
+	// missing before it. Only with OrderStrict. 0: until a person releases it.
+	GapTimeout time.Duration
+
 	// SuccessStatus is the status of a committed delivery, 200 to 299. It and the
 	// next four default to the scheme's acknowledgement, then to 202.
 	SuccessStatus int
@@ -140,7 +148,10 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt, err := newRouting(s.Forwards)
+	if err := checkOrdering(s); err != nil {
+		return nil, err
+	}
+	rt, err := newRouting(s)
 	if err != nil {
 		return nil, err
 	}
@@ -270,16 +281,32 @@ func newAck(s Source, scheme *verify.Ack) (ack, error) {
 	return a, nil
 }
 
+func checkOrdering(s Source) error {
+	switch s.Ordering {
+	case inbox.OrderNone, inbox.OrderLatest, inbox.OrderCoalesce, inbox.OrderStrict:
+	default:
+		return fmt.Errorf("Ordering %q is unknown", s.Ordering)
+	}
+	if s.Ordering != inbox.OrderNone && (s.ResourceID.IsZero() || s.Revision.IsZero()) {
+		return fmt.Errorf("Ordering %s needs ResourceID and Revision", s.Ordering)
+	}
+	if s.GapTimeout < 0 || s.GapTimeout > 0 && s.Ordering != inbox.OrderStrict {
+		return fmt.Errorf("GapTimeout %s is negative, or not of Ordering %s", s.GapTimeout, inbox.OrderStrict)
+	}
+	return nil
+}
+
 // routing decides which destinations a delivery goes to.
 type routing struct {
 	routes []Route
+	model  inbox.NewForward   // what every forward of the source has
 	all    []inbox.NewForward // the answer for every type, where no route has Types
 }
 
-func newRouting(routes []Route) (routing, error) {
-	r := routing{routes: slices.Clone(routes)}
+func newRouting(s Source) (routing, error) {
+	r := routing{routes: slices.Clone(s.Forwards), model: inbox.NewForward{Ordering: s.Ordering, GapTimeout: s.GapTimeout}}
 	typed := false
-	for _, route := range routes {
+	for _, route := range r.routes {
 		if route.Destination == "" {
 			return routing{}, errors.New("Forwards: Destination is empty")
 		}
@@ -312,7 +339,9 @@ func (r *routing) match(eventType string) (out []inbox.NewForward) {
 		})
 		known := slices.ContainsFunc(out, func(f inbox.NewForward) bool { return f.Destination == route.Destination })
 		if fits && !known {
-			out = append(out, inbox.NewForward{Destination: route.Destination, Deadline: route.Deadline})
+			f := r.model
+			f.Destination, f.Deadline = route.Destination, route.Deadline
+			out = append(out, f)
 		}
 	}
 	return out

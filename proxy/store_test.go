@@ -159,7 +159,7 @@ func TestX14_HostileMetadataIsStored(t *testing.T) {
 	pool := inboxtest.New(t)
 	g := start(t, setup{inbox: newStore(t, pool), cfg: Config{Sources: []Source{withMetadata(t)}}})
 	bodies := []string{`{"type":"a\u0000b"}`, "{\"type\":\"\xff\"}", `{"type":"\ud800"}`, "\x00", `{"event_id":"` + strings.Repeat("x", 100_000) + `"}`,
-		`{"resource":{"revision":9223372036854775808}}`, `{"resource":{"id":"` + strings.Repeat("é", 256) + `"}}`}
+		`{"resource":{"revision":9223372036854775808}}`, `{"resource":{"id":"` + strings.Repeat("é", 256) + `","revision":1}}`}
 	for i, body := range bodies {
 		g.send(signed(fmt.Sprintf("dlv_%d", i), body).to("POST", "/in/src1?\x80=%00").add("User-Agent", "\xf1")).wants(t, 202, "")
 	}

@@ -73,7 +73,7 @@ type defaultsConfig struct {
 
 // sourceConfig is one trusted sender.
 type sourceConfig struct {
-	_ struct{} `later:"conflict_ignore,expect_every,gap_timeout,addresses,rate,backlog,require_json,types,backfill,body_guard"`
+	_ struct{} `later:"conflict_ignore,expect_every,addresses,rate,backlog,require_json,types,backfill,body_guard"`
 
 	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
 	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
@@ -90,13 +90,14 @@ type sourceConfig struct {
 	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer such as /data/id, json:a.b, header:NAME, form:NAME, query:NAME or body_sha256_hex"`
 	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand, as with event"`
 
-	Ordering       string  `json:"ordering,omitempty" jsonschema:"none"`
-	OnConflict     string  `json:"on_conflict,omitempty" jsonschema:"reject"`
-	SuccessStatus  int     `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
-	SuccessBody    *string `json:"success_body,omitempty" jsonschema:"body of that answer; empty: none. Defaults to that of the scheme, else a line of JSON"`
-	SuccessType    string  `json:"success_type,omitempty" jsonschema:"media type of success_body; defaults to that of the scheme, else text/plain"`
-	RefusalStatus  int     `json:"refusal_status,omitempty" jsonschema:"400, 401 or 403: status of the answer where key or signature are wrong; defaults to that of the scheme, else 401"`
-	ConflictStatus int     `json:"conflict_status,omitempty" jsonschema:"status of the answer to another body under a delivery id that is taken, 400 to 499 but 410; defaults to that of the scheme, else 409"`
+	Ordering       string   `json:"ordering,omitempty" jsonschema:"how the deliveries of one resource follow each other at a destination, by revision. none: each on its own; latest: one at a time, and what is older than what was applied is not sent; coalesce: as latest, and of those that wait only the newest is sent; strict: as latest, and none is left out. All but none need resource.id and resource.revision. Defaults to none"`
+	GapTimeout     duration `json:"gap_timeout,omitzero" jsonschema:"with ordering strict: how long after its receipt a delivery waits for revisions that are missing before it; left out, until a person releases it"`
+	OnConflict     string   `json:"on_conflict,omitempty" jsonschema:"reject"`
+	SuccessStatus  int      `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
+	SuccessBody    *string  `json:"success_body,omitempty" jsonschema:"body of that answer; empty: none. Defaults to that of the scheme, else a line of JSON"`
+	SuccessType    string   `json:"success_type,omitempty" jsonschema:"media type of success_body; defaults to that of the scheme, else text/plain"`
+	RefusalStatus  int      `json:"refusal_status,omitempty" jsonschema:"400, 401 or 403: status of the answer where key or signature are wrong; defaults to that of the scheme, else 401"`
+	ConflictStatus int      `json:"conflict_status,omitempty" jsonschema:"status of the answer to another body under a delivery id that is taken, 400 to 499 but 410; defaults to that of the scheme, else 409"`
 
 	Handshake handshakeConfig `json:"handshake,omitzero" jsonschema:"how challenges and pings of the scheme are answered; nothing of them is stored"`
 

@@ -22,11 +22,19 @@ func (c *config) proxyConfig(from *secrets) proxy.Config {
 			EventID: s.Event.ID.Field, EventType: s.Event.Type.Field,
 			ResourceType: s.Resource.Type.Field, ResourceID: s.Resource.ID.Field,
 			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,
-			Forwards: c.routes(s), SuccessStatus: s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
+			Forwards: c.routes(s), Ordering: s.ordering(), GapTimeout: time.Duration(s.GapTimeout),
+			SuccessStatus: s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
 			RefusalStatus: s.RefusalStatus, ConflictStatus: s.ConflictStatus,
 		})
 	}
 	return cfg
+}
+
+func (s *sourceConfig) ordering() inbox.Ordering {
+	if s.Ordering == "none" {
+		return inbox.OrderNone
+	}
+	return inbox.Ordering(s.Ordering)
 }
 
 func (c *config) routes(s *sourceConfig) []proxy.Route {

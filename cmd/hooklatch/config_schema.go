@@ -52,7 +52,7 @@ func choices() []fieldText {
 		{path: "database.pooler", choices: []string{"none", "pgbouncer"}},
 		{path: "sources.*.keys.[].encoding", choices: keyEncodings[1:]},
 		{path: "sources.*.handshake.confirm", choices: confirmChoices},
-		{path: "sources.*.ordering", choices: []string{"none"}},
+		{path: "sources.*.ordering", choices: orderings},
 		{path: "sources.*.on_conflict", choices: []string{"reject"}},
 		{path: "log.level", choices: logLevels},
 		{path: "log.format", choices: []string{"json", "text"}},

@@ -23,9 +23,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	ch.route(at, s)
 	ch.body(at+".max_body", s.MaxBody)
 	ch.tolerance(at+".tolerance", s.Tolerance)
-	if s.Ordering != "none" {
-		ch.problem(at+".ordering", "ordering %s is not in this version: none is", s.Ordering)
-	}
+	ch.ordering(at, s)
 	if s.OnConflict != "reject" {
 		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
 	}
@@ -46,6 +44,26 @@ func (ch *checker) tolerance(path string, d duration) {
 	ch.positive(path, time.Duration(d))
 	if time.Duration(d) > wideTolerance {
 		ch.warn(path, "a tolerance above %s lets a captured request be sent again for long", duration(wideTolerance))
+	}
+}
+
+var orderings = []string{"none", "latest", "coalesce", "strict"}
+
+func (ch *checker) ordering(at string, s *sourceConfig) {
+	ch.oneOf(at+".ordering", s.Ordering, orderings...)
+	var missing []string
+	if s.Resource.ID.IsZero() {
+		missing = append(missing, "resource.id")
+	}
+	if s.Resource.Revision.IsZero() {
+		missing = append(missing, "resource.revision")
+	}
+	if s.Ordering != "none" && slices.Contains(orderings, s.Ordering) && len(missing) > 0 {
+		ch.problem(at+".ordering", "ordering %s needs %s: where in a delivery do they stand?", s.Ordering, strings.Join(missing, " and "))
+	}
+	ch.positive(at+".gap_timeout", time.Duration(s.GapTimeout))
+	if ch.c.at[at+".gap_timeout"] != nil && s.Ordering != "strict" {
+		ch.problem(at+".gap_timeout", "gap_timeout needs ordering strict: with %s nothing waits for a revision that is missing", s.Ordering)
 	}
 }
 
