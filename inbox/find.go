@@ -226,22 +226,17 @@ type wider struct {
 func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.more...)...) }
 
 const forwardsSQL = `
-SELECT id, destination, state, attempts, attempts_free, lease_token, lease_until, next_attempt_at, expires_at,
-	coalesce(blocked_reason, ''), settled_at
+SELECT id, destination, state, attempts, attempts_free, lease_token, lease_until, nullif(next_attempt_at, 'infinity'), expires_at,
+	coalesce(blocked_reason, ''), coalesce(hold_reason, ''), coalesce(ordering, ''), waiting, settled_at
 FROM hooklatch.outbox WHERE inbox_id = $1 ORDER BY destination`
 
 // Forwards returns the forwards of one delivery, by destination.
 func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, error) {
 	forwards, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (f Forward, err error) {
-		var lease, settled *time.Time
+		var lease, next, settled *time.Time
 		err = row.Scan(&f.ID, &f.Destination, &f.State, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
-			&f.NextAttemptAt, &f.ExpiresAt, &f.BlockedReason, &settled)
-		if lease != nil {
-			f.LeaseUntil = *lease
-		}
-		if settled != nil {
-			f.SettledAt = *settled
-		}
+			&next, &f.ExpiresAt, &f.BlockedReason, &f.HoldReason, &f.Ordering, &f.Waiting, &settled)
+		f.LeaseUntil, f.NextAttemptAt, f.SettledAt = timeOr(lease), timeOr(next), timeOr(settled)
 		return f, err
 	}, forwardsSQL, deliveryID)
 	if err != nil {

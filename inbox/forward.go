@@ -54,7 +54,7 @@ type Forward struct {
 	// Token fences this lease. Settle and Renew demand it.
 	Token         int64
 	LeaseUntil    time.Time // zero: no lease
-	NextAttemptAt time.Time // earliest time of the next attempt
+	NextAttemptAt time.Time // earliest time of the next attempt; zero: time alone brings none
 	ExpiresAt     time.Time // after this no attempt begins
 	BlockedReason string    // why a blocked forward is blocked
 	HoldReason    HoldReason

@@ -59,6 +59,7 @@ CREATE TABLE hooklatch.gap (
     CHECK ((closed_at IS NULL) = (closed_by IS NULL))
 );
 CREATE UNIQUE INDEX gap_open ON hooklatch.gap (resource) WHERE closed_at IS NULL;
+CREATE INDEX gap_waits    ON hooklatch.gap (opened_at, id) WHERE closed_at IS NULL;
 CREATE INDEX gap_opened   ON hooklatch.gap (opened_at, id);
 CREATE INDEX gap_resource ON hooklatch.gap (resource, id);
 
