@@ -24,7 +24,9 @@
 //     signed, a refusal of step 3 waits for the first 16 KiB of the body.
 //     While a sender changes its scheme, [Source.Second] judges what the first one
 //     refuses at step 3 or here; the answer is that of the last one asked.
-//  7. Metadata, which never fails the delivery, then the inbox: 202, 409, 5xx.
+//  7. Metadata, which never fails the delivery; only where the source says so, a body
+//     that is not JSON or an event type that is not allowed: 400. Then the inbox:
+//     202, 409, 5xx.
 //
 // No request touches the database before step 7. Once the body is complete, the
 // commit runs on a context of its own: a sender that hangs up cannot stop it.

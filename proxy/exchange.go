@@ -177,6 +177,12 @@ func (x *exchange) accept(req verify.Request, body *buffer) error {
 	d.RequestID, d.Peer, d.ConfigRevision = res.RequestID, res.Peer, x.p.cfg.ConfigRevision
 	_, d.RawQuery, _ = strings.Cut(req.URL, "?")
 	res.describe(&env, &d)
+	switch {
+	case s.onlyJSON && !isJSON(req.Body):
+		return errNotJSON
+	case s.routing.rule.Refuse && !s.routing.allows(d.EventType):
+		return errType
+	}
 
 	// The sender may hang up now; what it sent is complete and shall be stored.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), inbox.MaxAccept)

@@ -86,28 +86,3 @@ func FuzzProblem(f *testing.F) {
 		}
 	})
 }
-
-func FuzzGlob(f *testing.F) {
-	f.Add("invoice.*", "invoice.paid")
-	f.Add("*.*", "a.b.c")
-	f.Add("**a", "aa")
-	f.Fuzz(func(t *testing.T, glob, text string) {
-		if len(glob) > 12 || len(text) > 24 {
-			return
-		}
-		if got, want := matchGlob(glob, text), slowGlob(glob, text); got != want {
-			t.Fatalf("matchGlob(%q, %q) = %t", glob, text, got)
-		}
-	})
-}
-
-// slowGlob tries every way.
-func slowGlob(glob, text string) bool {
-	switch {
-	case glob == "":
-		return text == ""
-	case glob[0] == '*':
-		return slowGlob(glob[1:], text) || text != "" && slowGlob(glob, text[1:])
-	}
-	return text != "" && text[0] == glob[0] && slowGlob(glob[1:], text[1:])
-}

@@ -24,6 +24,8 @@ var (
 	errOverloaded    = errors.New("no slot or bytes free")
 	errBodyTimeout   = errors.New("body arrives too slowly")
 	errBodyMalformed = errors.New("body cannot be read")
+	errNotJSON       = errors.New("body is not JSON")
+	errType          = errors.New("event type is not allowed")
 	errConflict      = errors.New("delivery id is stored with other bytes")
 	errPanic         = errors.New("panic")
 )
@@ -72,6 +74,14 @@ var catalogue = [...]problem{
 		code: "body_malformed", status: 400, title: "The body cannot be read",
 		detail: "The body ended early, or its framing is wrong.",
 		errs:   []error{errBodyMalformed},
+	}, {
+		code: "body_not_json", status: 400, title: "The body is not JSON",
+		detail: "This source takes bodies of one JSON value in UTF-8, not compressed.",
+		errs:   []error{errNotJSON},
+	}, {
+		code: "type_not_allowed", status: 400, title: "The event type is not allowed",
+		detail: "This source takes certain event types, and the delivery has none of them.",
+		errs:   []error{errType},
 	}, {
 		code: "signature_invalid", status: 401, title: "The signature is not valid",
 		detail: "No accepted key gives this signature over the request as it arrived.",

@@ -42,6 +42,16 @@ var provoke = map[string]func(t *testing.T) answer{
 	"body_malformed": func(t *testing.T) answer {
 		return start(t, setup{}).raw(signed("d", "abc").head("Transfer-Encoding: chunked") + "zz\r\n")
 	},
+	"body_not_json": func(t *testing.T) answer {
+		s := src1(t)
+		s.RequireJSON = true
+		return start(t, setup{cfg: Config{Sources: []Source{s}}}).send(signed("d", "abc"))
+	},
+	"type_not_allowed": func(t *testing.T) answer {
+		s := src1(t)
+		s.Types = TypeRule{Allow: []string{"invoice.*"}, Refuse: true}
+		return start(t, setup{cfg: Config{Sources: []Source{s}}}).send(signed("d", "abc"))
+	},
 	"body_too_large": func(t *testing.T) answer {
 		return start(t, setup{}).raw(signed("d", "abc").head("Content-Length: 300000"))
 	},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,8 +51,15 @@ type Source struct {
 	// for it. After an error the sender is asked to come again. Nil: nobody calls it.
 	Confirm func(ctx context.Context, url string) error
 
+	// RequireJSON refuses a verified body that is not JSON: one value as RFC 8259 has it,
+	// in UTF-8, without a byte order mark, not compressed, at most 10,000 levels deep.
+	// Every reader of JSON can read what passes, but readers differ in what they make of
+	// a key that is there twice or of a number beyond 64 bits.
+	RequireJSON bool
+	// Types says which event types are taken as they come. The zero TypeRule: all.
+	Types TypeRule
 	// Forwards are the destinations. A delivery that fits no route is stored all
-	// the same.
+	// the same, and is given its forwards once a route exists ([inbox.Store.Route]).
 	Forwards []Route
 
 	// Ordering is how the deliveries of one resource follow each other at each
@@ -75,17 +81,6 @@ type Source struct {
 	RefusalStatus int
 	// ConflictStatus takes the place of 409.
 	ConflictStatus int
-}
-
-// Route sends deliveries to a destination.
-type Route struct {
-	// Destination is its name. Several routes to one destination make one forward.
-	Destination string
-	// Types are the event types that fit; * stands for any text. None: all types.
-	Types []string
-	// Deadline is how long after the receipt a forward is tried. Defaults to that
-	// of the inbox.
-	Deadline time.Duration
 }
 
 const (
@@ -111,6 +106,7 @@ type source struct {
 	now       func() time.Time
 	maxBody   int64
 	fields    fields
+	onlyJSON  bool
 	routing   routing
 	ack       ack
 }
@@ -163,7 +159,7 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 			fieldEventID: s.EventID, fieldEventType: s.EventType, fieldResourceType: s.ResourceType,
 			fieldResourceID: s.ResourceID, fieldRevision: s.Revision, fieldDeleted: s.Deleted,
 		}},
-		routing: rt, ack: a,
+		onlyJSON: s.RequireJSON, routing: rt, ack: a,
 	}
 	c.current.Store(&v)
 	if err := c.useSecond(s.Second); err != nil {
@@ -294,78 +290,4 @@ func checkOrdering(s Source) error {
 		return fmt.Errorf("GapTimeout %s is negative, or not of Ordering %s", s.GapTimeout, inbox.OrderStrict)
 	}
 	return nil
-}
-
-// routing decides which destinations a delivery goes to.
-type routing struct {
-	routes []Route
-	model  inbox.NewForward   // what every forward of the source has
-	all    []inbox.NewForward // the answer for every type, where no route has Types
-}
-
-func newRouting(s Source) (routing, error) {
-	r := routing{routes: slices.Clone(s.Forwards), model: inbox.NewForward{Ordering: s.Ordering, GapTimeout: s.GapTimeout}}
-	typed := false
-	for _, route := range r.routes {
-		if route.Destination == "" {
-			return routing{}, errors.New("Forwards: Destination is empty")
-		}
-		if slices.Contains(route.Types, "") {
-			return routing{}, fmt.Errorf("Forwards: destination %s: a type is empty", route.Destination)
-		}
-		if route.Deadline < 0 {
-			return routing{}, fmt.Errorf("Forwards: destination %s: Deadline %s is negative", route.Destination, route.Deadline)
-		}
-		typed = typed || len(route.Types) > 0
-	}
-	if !typed {
-		r.all = r.match("")
-	}
-	return r, nil
-}
-
-func (r *routing) forwards(eventType string) []inbox.NewForward {
-	if r.all != nil {
-		return r.all
-	}
-	return r.match(eventType)
-}
-
-// match makes at most one forward for a destination; the first route counts.
-func (r *routing) match(eventType string) (out []inbox.NewForward) {
-	for _, route := range r.routes {
-		fits := len(route.Types) == 0 || slices.ContainsFunc(route.Types, func(glob string) bool {
-			return matchGlob(glob, eventType)
-		})
-		known := slices.ContainsFunc(out, func(f inbox.NewForward) bool { return f.Destination == route.Destination })
-		if fits && !known {
-			f := r.model
-			f.Destination, f.Deadline = route.Destination, route.Deadline
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// matchGlob says whether text fits a pattern in which * is any text, also none.
-func matchGlob(glob, text string) bool {
-	head, rest, star := strings.Cut(glob, "*")
-	if !star {
-		return text == glob
-	}
-	if !strings.HasPrefix(text, head) {
-		return false
-	}
-	text = text[len(head):]
-	for {
-		part, next, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(text, part)
-		}
-		at := strings.Index(text, part)
-		if at < 0 {
-			return false
-		}
-		text, rest = text[at+len(part):], next
-	}
 }

@@ -73,7 +73,7 @@ type defaultsConfig struct {
 
 // sourceConfig is one trusted sender.
 type sourceConfig struct {
-	_ struct{} `later:"conflict_ignore,expect_every,addresses,rate,backlog,require_json,types,backfill,body_guard"`
+	_ struct{} `later:"conflict_ignore,expect_every,addresses,rate,backlog,backfill,body_guard"`
 
 	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
 	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
@@ -89,6 +89,9 @@ type sourceConfig struct {
 
 	Event    eventConfig    `json:"event,omitzero" jsonschema:"where the event's id and type stand: a JSON pointer such as /data/id, json:a.b, header:NAME, form:NAME, query:NAME or body_sha256_hex"`
 	Resource resourceConfig `json:"resource,omitzero" jsonschema:"where the resource and its revision stand, as with event"`
+
+	RequireJSON bool       `json:"require_json,omitempty" jsonschema:"refuse a body that is not JSON, with 400: one value in UTF-8, not compressed"`
+	Types       typeConfig `json:"types,omitzero" jsonschema:"which event types are taken as they come; defaults to all"`
 
 	Ordering       string   `json:"ordering,omitempty" jsonschema:"how the deliveries of one resource follow each other at a destination, by revision. none: each on its own; latest: one at a time, and what is older than what was applied is not sent; coalesce: as latest, and of those that wait only the newest is sent; strict: as latest, and none is left out. All but none need resource.id and resource.revision. Defaults to none"`
 	GapTimeout     duration `json:"gap_timeout,omitzero" jsonschema:"with ordering strict: how long after its receipt a delivery waits for revisions that are missing before it; left out, until a person releases it"`
@@ -133,6 +136,12 @@ type resourceConfig struct {
 type routeConfig struct {
 	To    string   `json:"to"`
 	Types []string `json:"types,omitempty"`
+}
+
+// typeConfig is what becomes of event types that nobody has foreseen.
+type typeConfig struct {
+	Allow []string `json:"allow,omitempty" jsonschema:"event types that are taken as they come, such as invoice.paid or invoice.*; a delivery without a type is none of them"`
+	Else  string   `json:"else,omitempty" jsonschema:"what becomes of the others: hold keeps them for a person, refuse answers 400. Defaults to hold"`
 }
 
 // destinationConfig is where deliveries are handed on.

@@ -22,6 +22,7 @@ func (c *config) proxyConfig(from *secrets) proxy.Config {
 			EventID: s.Event.ID.Field, EventType: s.Event.Type.Field,
 			ResourceType: s.Resource.Type.Field, ResourceID: s.Resource.ID.Field,
 			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,
+			RequireJSON: s.RequireJSON, Types: proxy.TypeRule{Allow: s.Types.Allow, Refuse: s.Types.Else == "refuse"},
 			Forwards: c.routes(s), Ordering: s.ordering(), GapTimeout: time.Duration(s.GapTimeout),
 			SuccessStatus: s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
 			RefusalStatus: s.RefusalStatus, ConflictStatus: s.ConflictStatus,

@@ -53,6 +53,7 @@ func choices() []fieldText {
 		{path: "sources.*.keys.[].encoding", choices: keyEncodings[1:]},
 		{path: "sources.*.handshake.confirm", choices: confirmChoices},
 		{path: "sources.*.ordering", choices: orderings},
+		{path: "sources.*.types.else", choices: typeChoices},
 		{path: "sources.*.on_conflict", choices: []string{"reject"}},
 		{path: "log.level", choices: logLevels},
 		{path: "log.format", choices: []string{"json", "text"}},
@@ -125,7 +126,7 @@ func configTypes() map[reflect.Type]*jsonschema.Schema {
 			name("name of a destination"),
 			object([]string{"to"}, map[string]*jsonschema.Schema{
 				"to":    name("name of a destination"),
-				"types": names("event types that are handed on, such as invoice.paid or invoice.*; defaults to all"),
+				"types": names("event types that are handed on, such as invoice.paid, invoice.* or *; defaults to all, and deliveries without a type"),
 			})}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hooklatch/hooklatch/proxy"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -28,6 +29,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
 	}
 	ch.forward(at, s)
+	ch.types(at+".types", &s.Types)
 	schemes, err := s.compile()
 	if err != nil {
 		ch.scheme(at, err)
@@ -84,11 +86,15 @@ func (ch *checker) route(at string, s *sourceConfig) {
 // fit checks what the schemes demand of their source.
 func (ch *checker) fit(at string, s *sourceConfig, schemes []verify.Scheme) {
 	var wanted []string
-	timed := false
+	timed, typed := false, !s.Event.Type.IsZero()
 	for _, scheme := range schemes {
 		ch.demands(at, s, scheme)
 		wanted = append(wanted, scheme.Recipe().Params...)
 		timed = timed || scheme.HasTimestamp()
+		typed = typed || scheme.Recipe().EventType != nil
+	}
+	if !typed && s.comparesTypes() {
+		ch.warn(at, "event types are compared, and no event has one: set event.type, such as /type or header:X-Event")
 	}
 	u, err := url.Parse(s.PublicURL)
 	switch {
@@ -139,10 +145,36 @@ func (ch *checker) forward(at string, s *sourceConfig) {
 			ch.problem(entry+".to", "unknown destination %q: %s", r.To, configured(known))
 		}
 		for j, pattern := range r.Types {
-			if pattern == "" {
-				ch.problem(fmt.Sprintf("%s.types[%d]", entry, j), "a type is empty: write one such as invoice.paid or invoice.*")
-			}
+			ch.eventType(fmt.Sprintf("%s.types[%d]", entry, j), pattern)
 		}
+	}
+}
+
+// typeChoices are the values of types.else.
+var typeChoices = []string{"hold", "refuse"}
+
+func (ch *checker) types(at string, t *typeConfig) {
+	if t.Else != "" {
+		ch.oneOf(at+".else", t.Else, typeChoices...)
+	}
+	if len(t.Allow) == 0 && ch.c.at[at] != nil {
+		ch.problem(at, "allow is missing: which types are taken as they come?")
+	}
+	for i, pattern := range t.Allow {
+		ch.eventType(fmt.Sprintf("%s.allow[%d]", at, i), pattern)
+	}
+}
+
+// comparesTypes says whether the types of events decide anything.
+func (s *sourceConfig) comparesTypes() bool {
+	return len(s.Types.Allow) > 0 || slices.ContainsFunc(s.Forward, func(r routeConfig) bool { return len(r.Types) > 0 })
+}
+
+func (ch *checker) eventType(path, pattern string) {
+	if pattern == "" {
+		ch.problem(path, "a type is empty: write one such as invoice.paid or invoice.*")
+	} else if err := proxy.CheckType(pattern); err != nil {
+		ch.problem(path, "%v", err)
 	}
 }
 

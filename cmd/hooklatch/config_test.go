@@ -113,6 +113,11 @@ func TestConfigurationErrors(t *testing.T) {
 		{"list in place of a mapping", "destinations:\n  app:", "destinations:\n  app: []\n  b:", "12:8 a list where a mapping belongs"},
 		{"mapping in place of a value", "tenant: acme", "tenant: {a: b}", "5:13 a mapping where a single value belongs"},
 		{"value in place of a list", "forward: [app]", "forward: app", "10:14 a single value where a list belongs"},
+		{"type that would fit too much", "forward: [app]", "forward: [{to: app, types: [a, \"*.paid\"]}]", `10:36 "*.paid" is neither a type such as invoice.paid nor one of invoice.* and *`},
+		{"types without a list", "forward: [app]", "forward: [app]\n    types: {else: refuse}", "11:5 allow is missing: which types are taken as they come?"},
+		{"types with an empty list", "forward: [app]", "forward: [app]\n    types: {allow: []}", "11:5 allow is missing: which types are taken as they come?"},
+		{"rule for other types that is none", "forward: [app]", "forward: [app]\n    types: {allow: [a.*, a*], else: drop}", `11:26 "a*" is neither a type such as invoice.paid nor one of invoice.* and *
+11:37 "drop" is not one of hold, refuse`},
 		{"unknown destination", "forward: [app]", "forward: [app, shop]", `10:20 unknown destination "shop": app is configured`},
 		{"unknown destination in an entry", "forward: [app]", "forward: [{to: shop, types: [a]}]", `10:20 unknown destination "shop": app is configured`},
 		{"two sources on one route", "destinations:", "  other:\n    tenant: acme\n    path: /in/billing\n    scheme: github\n    keys: [{id: g, secret: {env: G}}]\n    event: {id: /id}\n    forward: [app]\ndestinations:", "13:11 source billing has this host and path too"},
@@ -251,6 +256,8 @@ func TestConfigurationWarnings(t *testing.T) {
 		{"a preset whose own window is wide", "scheme: zhisou-v1", "scheme: {preset: elevenlabs, body_unique: true}\n    event: {id: /id}", ""},
 		{"two schemes, one weaker", "scheme: zhisou-v1\n    keys:\n", "scheme: [zhisou-v1, timestamped-sha256]\n    keys:\n      - {id: k0, scheme: zhisou-v1, secret: {file: k0}}\n      - {id: k2, scheme: timestamped-sha256, secret: {file: k2}}\n#",
 			"7:13 scheme timestamped-sha256: delivery id not signed: a captured request is valid under another id; a source is as strong as its weaker scheme"},
+		{"types that nobody reads", "forward: [app]", "types: {allow: [invoice.*]}\n    forward: [app]", "4:3 event types are compared, and no event has one: set event.type, such as /type or header:X-Event"},
+		{"routes by types that nobody reads", "forward: [app]", "forward: [{to: app, types: [a]}]", "4:3 event types are compared, and no event has one: set event.type, such as /type or header:X-Event"},
 		{"nobody gets it", "    forward: [app]\n", "", "4:3 no destination: deliveries are kept, and handed to nobody\n11:3 no source forwards to app"},
 		{"tenants that differ by one letter", "destinations:", "  other:\n    tenant: acmee\n    path: /in/other\n    scheme: zhisou-v1\n    keys: [{id: o, secret: {env: O}}]\n    forward: [app]\ndestinations:", "12:13 tenants acme and acmee differ by one character: are they two?"},
 	} {

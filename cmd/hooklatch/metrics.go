@@ -23,7 +23,7 @@ type metrics struct {
 	verified                            *prometheus.CounterVec
 	explained, explainDropped           *prometheus.CounterVec
 	refusalsDropped, keyUsesDropped     prometheus.Counter
-	handshakes                          *prometheus.CounterVec
+	handshakes, unrouted                *prometheus.CounterVec
 	duration, bodyBytes, distance       *prometheus.HistogramVec
 	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
 
@@ -68,6 +68,7 @@ func newMetrics() *metrics {
 		handshakes: counter("handshakes_total", "Challenges and pings that were answered; nothing is stored for one.", "source", "kind"),
 		keyUses:    counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
 
+		unrouted: counter("unrouted_total", "Deliveries that were accepted and that no destination takes, by their type.", "source"),
 		verified: counter("verified_total", "Requests that a key has verified, by the scheme: a source has two while its sender changes.", "source", "scheme"),
 
 		explained:       counter("explain_results_total", "Refused requests that were looked into, by the first cause found.", "source", "cause"),
@@ -96,7 +97,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.handshakes, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.handshakes, m.unrouted, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -115,6 +116,7 @@ func (m *metrics) configure(c *config, from *secrets) {
 		m.duration.WithLabelValues(name)
 		m.bodyBytes.WithLabelValues(name)
 		m.explainDropped.WithLabelValues(name)
+		m.unrouted.WithLabelValues(name)
 		for _, v := range []*verify.Verifier{from.Verifiers[name], from.Seconds[name]} {
 			if v != nil {
 				m.configureScheme(name, v)
@@ -188,6 +190,9 @@ func (m *metrics) request(r *proxy.Result) {
 		}
 	case proxy.OutcomeAccepted:
 		m.lastAccepted.WithLabelValues(r.Source).Set(unixSeconds(time.Now()))
+		if r.Forwards == 0 {
+			m.unrouted.WithLabelValues(r.Source).Inc()
+		}
 	}
 	m.keyUses.WithLabelValues(r.Source, r.KeyID, strconv.FormatBool(r.Retiring)).Inc()
 	m.verified.WithLabelValues(r.Source, r.Scheme).Inc()

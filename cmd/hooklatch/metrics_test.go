@@ -75,6 +75,7 @@ var labelsOf = map[string]string{
 	"hooklatch_commit_batch_rows":                       "",
 	"hooklatch_key_uses_total":                          "key_id retiring source",
 	"hooklatch_verified_total":                          "scheme source",
+	"hooklatch_unrouted_total":                          "source",
 	"hooklatch_key_uses_dropped_total":                  "",
 	"hooklatch_refusals_dropped_total":                  "",
 	"hooklatch_explain_results_total":                   "cause source",
@@ -176,6 +177,25 @@ func TestSeriesOfSchemesAndHandshakes(t *testing.T) {
 		if got[0] != got[1] {
 			t.Errorf("%s: %v, want %v", name, got[0], got[1])
 		}
+	}
+}
+
+// What nobody takes is counted when it comes in, and not again when it is repeated.
+func TestDeliveriesWithoutARouteAreCounted(t *testing.T) {
+	m := newMetrics()
+	m.configure(&config{Sources: map[string]*sourceConfig{"billing": {}}}, &secrets{})
+	if n := testutil.CollectAndCount(m.unrouted); n != 1 {
+		t.Errorf("%d series at the start, want 1", n)
+	}
+	for _, r := range []proxy.Result{
+		{Outcome: proxy.OutcomeAccepted}, {Outcome: proxy.OutcomeAccepted, Forwards: 1}, {Outcome: proxy.OutcomeDuplicate},
+		{Outcome: proxy.OutcomeRefused}, {Outcome: proxy.OutcomeConflict},
+	} {
+		r.Source = "billing"
+		m.request(&r)
+	}
+	if n := testutil.ToFloat64(m.unrouted.WithLabelValues("billing")); n != 1 {
+		t.Errorf("%v unrouted deliveries, want 1", n)
 	}
 }
 
