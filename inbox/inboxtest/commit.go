@@ -26,18 +26,26 @@ const (
 
 // AtCommit asks for a fault at the next n COMMITs, whether they come as a simple
 // query, an extended one or a prepared statement, alone or in a pipeline.
-func (p *FaultProxy) AtCommit(f CommitFault, n int) {
-	p.change(func() { p.commit, p.left = f, n })
+func (p *FaultProxy) AtCommit(f CommitFault, n int) { p.AtCommitOf("", f, n) }
+
+// AtCommitOf is AtCommit for transactions in which a statement with this text in it
+// was sent, such as the name of a table.
+func (p *FaultProxy) AtCommitOf(text string, f CommitFault, n int) {
+	p.change(func() { p.commitOf, p.commit, p.left = text, f, n })
 }
 
 // Release lets the COMMITs go on that are being held, and holds no more.
 func (p *FaultProxy) Release() { p.AtCommit(PassCommit, 0) }
 
-// commitFault counts a COMMIT and says what is to happen to it.
-func (p *FaultProxy) commitFault() (f CommitFault) {
+// commitFault counts the COMMIT of a transaction and says what is to happen to it.
+func (p *FaultProxy) commitFault(transaction map[string]bool) (f CommitFault) {
 	p.change(func() {
 		p.counts.Commits++
-		if p.left > 0 {
+		asked := false
+		for text := range transaction {
+			asked = asked || strings.Contains(text, p.commitOf)
+		}
+		if p.left > 0 && asked {
 			p.left--
 			f = p.commit
 		}
@@ -53,13 +61,15 @@ type requests struct {
 	*link
 	from       *bufio.Reader
 	answers    *answers
-	statements map[string]bool // prepared ones, by name: are they a COMMIT?
-	portals    map[string]bool
-	cycles     int64 // that the server will end with ReadyForQuery, the start-up among them
+	statements map[string]string // texts of prepared ones, by name
+	portals    map[string]string // texts, by name
+	ran        map[string]bool   // texts since the last BEGIN
+	cycles     int64             // that the server will end with ReadyForQuery, the start-up among them
 }
 
 func (r *requests) relay() {
-	r.statements, r.portals, r.cycles = map[string]bool{}, map[string]bool{}, 1
+	r.statements, r.portals, r.cycles = map[string]string{}, map[string]string{}, 1
+	r.ran = map[string]bool{}
 	if !r.startUp() {
 		return
 	}
@@ -76,7 +86,7 @@ func (r *requests) relay() {
 			return
 		}
 		if r.isCommit(m) {
-			switch r.p.commitFault() {
+			switch r.p.commitFault(r.ran) {
 			case CutBeforeCommit:
 				if r.write(r.server, batch) {
 					r.p.change(func() { r.p.counts.CutBefore++ })
@@ -134,23 +144,32 @@ func (r *requests) startUp() bool {
 }
 
 // isCommit reports whether the server commits when it gets this message. It keeps
-// account of what was prepared and bound.
+// account of what was prepared, bound and run.
 func (r *requests) isCommit(m []byte) bool {
 	field := func(i int) string {
 		fields := strings.SplitN(string(m[5:]), "\x00", i+2)
 		return fields[min(i, len(fields)-1)]
 	}
+	var text string
 	switch m[0] {
 	case 'Q': // query
-		return commits(field(0))
+		text = field(0)
+	case 'E': // execute: portal
+		text = r.portals[field(0)]
 	case 'P': // parse: statement, query
-		r.statements[field(0)] = commits(field(1))
+		r.statements[field(0)] = field(1)
+		return false
 	case 'B': // bind: portal, statement
 		r.portals[field(0)] = r.statements[field(1)]
-	case 'E': // execute: portal
-		return r.portals[field(0)]
+		return false
+	default:
+		return false
 	}
-	return false
+	if strings.HasPrefix(strings.ToLower(text), "begin") {
+		clear(r.ran)
+	}
+	r.ran[text] = true
+	return commits(text)
 }
 
 // commits reports whether the last statement of a query is a COMMIT.

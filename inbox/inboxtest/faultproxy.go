@@ -59,14 +59,15 @@ type FaultProxy struct {
 	listener         net.Listener
 	running          sync.WaitGroup
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at every change of what follows
-	mode    Mode
-	commit  CommitFault
-	left    int // COMMITs that commit is still for
-	counts  Counts
-	links   map[*link]struct{}
-	closed  bool
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at every change of what follows
+	mode     Mode
+	commit   CommitFault
+	commitOf string // commit is for transactions with this text
+	left     int    // COMMITs that commit is still for
+	counts   Counts
+	links    map[*link]struct{}
+	closed   bool
 }
 
 // NewFaultProxy starts a proxy in mode Pass in front of the server of the address

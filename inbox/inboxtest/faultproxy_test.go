@@ -142,6 +142,37 @@ func TestFaultsAtCommit(t *testing.T) {
 	}
 }
 
+// Only the transaction that was asked for, and not one that was rolled back before it.
+func TestFaultAtTheCommitOfOneTransaction(t *testing.T) {
+	direct, proxied, p := through(t)
+	conn, err := proxied.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	run := func(last, sql string) error {
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), sql, 1); err != nil {
+			t.Fatal(err)
+		}
+		if last == "rollback" {
+			return tx.Rollback(t.Context())
+		}
+		return tx.Commit(t.Context())
+	}
+	const insert = `INSERT INTO row VALUES ($1)`
+	p.AtCommitOf("INTO row", inboxtest.CutBeforeCommit, 1)
+	if err := errors.Join(run("commit", `SELECT $1::int`), run("rollback", insert), run("commit", `SELECT $1::int`)); err != nil {
+		t.Errorf("another transaction was met: %v", err)
+	}
+	if err := run("commit", insert); err == nil || p.Counts().CutBefore != 1 || rows(t, direct) != 0 {
+		t.Errorf("%v, %+v, %d rows; want it cut", err, p.Counts(), rows(t, direct))
+	}
+}
+
 func TestFailedTransactionIsNoCommit(t *testing.T) {
 	_, proxied, p := through(t)
 	tx, err := proxied.Begin(t.Context())
