@@ -122,7 +122,10 @@ var catalogue = [...]problem{
 		detail: "The body is larger than this source takes.",
 		errs:   []error{errTooLarge},
 		extend: func(x *exchange, b []byte) []byte {
-			return strconv.AppendInt(append(b, `,"max_bytes":`...), x.source.maxBody, 10)
+			if x.result.BodyLimit == 0 {
+				return b // a verifier's own cap
+			}
+			return strconv.AppendInt(append(b, `,"max_bytes":`...), x.result.BodyLimit, 10)
 		},
 	}, {
 		code: "host_not_allowed", status: 421, title: "The host is not served here",
@@ -288,6 +291,9 @@ func (x *exchange) extendHeader(b []byte) []byte {
 }
 
 func (x *exchange) extendWindow(b []byte) []byte {
+	if x.source == nil {
+		return b // no source of ours: see Refuse
+	}
 	b = strconv.AppendInt(append(b, `,"server_time":`...), x.source.now().Unix(), 10)
 	return strconv.AppendInt(append(b, `,"tolerance_s":`...), int64(window(x.verifier)/time.Second), 10)
 }
