@@ -147,6 +147,7 @@ func (a *attempt) renew(margin time.Duration) bool {
 // settle tries until the lease is over, or until a stop waits no longer. Trouble
 // is told to OnError each time.
 func (a *attempt) settle(s inbox.Settlement) error {
+	failpoint("before_settle")
 	for n := 0; ; n++ {
 		ctx, cancel := context.WithTimeout(a.run.settles, queueTimeout)
 		err := a.run.queue.Settle(ctx, s)

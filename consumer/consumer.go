@@ -87,7 +87,9 @@ func New(q Queue, h Handler, cfg Config) (*Consumer, error) {
 		return nil, errors.New("consumer: Queue and Handler are demanded")
 	}
 	return newConsumer(q, cfg, func(a *attempt) (bool, error) {
-		return false, h.Handle(a.ctx, a.forward())
+		err := h.Handle(a.ctx, a.forward())
+		failpoint("after_handler")
+		return false, err
 	})
 }
 

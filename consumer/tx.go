@@ -74,17 +74,21 @@ func handTx(a *attempt, q TxQueue, h TxHandler, cfg TxConfig) error {
 	defer cancel()
 	defer tx.Rollback(ctx) // does nothing after Commit
 
+	failpoint("before_handler")
 	if err := h.HandleTx(a.ctx, tx, a.forward()); err != nil {
 		return err
 	}
+	failpoint("after_handler")
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
 	if err := q.SettleTx(ctx, tx, a.accepted()); err != nil {
 		return fmt.Errorf("settle with the transaction: %w", err)
 	}
+	failpoint("before_handler_commit")
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	failpoint("after_handler_commit")
 	return nil
 }

@@ -60,6 +60,7 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrInternal, err)
 	}
+	failpoint("before_accept")
 	queue := &s.accepts
 	if s.refused.has(a.key) {
 		queue = &s.alone
@@ -362,14 +363,17 @@ func (s *Store) transact(ctx context.Context, candidates []*acceptance) (committ
 	if err := s.insert(before, conn, candidates, byKey); err != nil {
 		return false, rollback(conn, err)
 	}
+	failpoint("after_insert")
 	if err := s.lookUp(before, conn, candidates, byKey); err != nil {
 		return false, rollback(conn, err)
 	}
+	failpoint("before_commit")
 	// ctx, not before: whatever the statements took, COMMIT has its own time left.
 	tag, err := conn.Exec(ctx, "COMMIT")
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback
 	}
+	failpoint("after_commit")
 	return true, err
 }
 

@@ -98,6 +98,9 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		if err != nil {
 			return nil, storeError("claim", classify(err, false), err)
 		}
+		if len(claimed) > 0 {
+			failpoint("after_claim")
+		}
 		// A claim that comes back with fewer than asked for means that nothing more
 		// is due.
 		all = append(all, claimed...)

@@ -1,0 +1,5 @@
+//go:build !failpoint
+
+package consumer
+
+func failpoint(string) {}
