@@ -302,16 +302,16 @@ const insertSQL = `
 WITH d AS (
 	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::int4[], $6::uuid[], $7::text[], $8::text[],
 		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int8[], $15::bool[], $16::text[], $17::int8[],
-		$18::text[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[])
+		$18::text[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[], $33::int2[])
 	AS u(tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
 		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision,
-		method, raw_query, headers, body, compare_hash)),
+		method, raw_query, headers, body, compare_hash, forwards)),
 i AS (
 	INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, request_id, peer, scheme,
-		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision, compare_hash)
+		key_id, event_id, event_type, resource_type, resource_id, revision, deleted, meta_error, config_revision, compare_hash, forwards)
 	SELECT tenant, source, delivery_id, body_hash, body_size, request_id, nullif(peer, ''), nullif(scheme, ''),
 		nullif(key_id, ''), nullif(event_id, ''), nullif(event_type, ''), nullif(resource_type, ''), nullif(resource_id, ''),
-		revision, deleted, nullif(meta_error, ''), nullif(config_revision, 0), compare_hash
+		revision, deleted, nullif(meta_error, ''), nullif(config_revision, 0), compare_hash, forwards
 	FROM d ORDER BY tenant COLLATE "C", source COLLATE "C", delivery_id COLLATE "C"
 	ON CONFLICT (tenant, source, delivery_id) DO NOTHING
 	RETURNING id, tenant, source, delivery_id, received_at),
@@ -462,6 +462,7 @@ func insertArgs(candidates []*acceptance) []any {
 		bodies    = make([][]byte, n)
 
 		compares = make([][]byte, n)
+		forwards = make([]int16, n)
 
 		tenants, sources, deliveryIDs, destinations, orderings []string
 		deadlines, gapTimeouts                                 []float64
@@ -488,6 +489,7 @@ func insertArgs(candidates []*acceptance) []any {
 		if d.CompareHash != ([32]byte{}) {
 			compares[i] = d.CompareHash[:]
 		}
+		forwards[i] = int16(len(d.Forwards))
 		lane := laneOf(d)
 		for _, f := range d.Forwards {
 			if lane == nil || f.Ordering == OrderNone {
@@ -506,5 +508,5 @@ func insertArgs(candidates []*acceptance) []any {
 	return []any{texts[0], texts[1], texts[2], hashes, sizes, requests, texts[3], texts[4],
 		texts[5], texts[6], texts[7], texts[8], texts[9], revisions, deleted, texts[10], configs,
 		texts[11], queries, headers, bodies, compares,
-		tenants, sources, deliveryIDs, destinations, deadlines, orderings, lanes, lanePlaces, gapTimeouts, holds}
+		tenants, sources, deliveryIDs, destinations, deadlines, orderings, lanes, lanePlaces, gapTimeouts, holds, forwards}
 }

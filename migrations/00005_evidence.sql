@@ -5,6 +5,10 @@
 -- Over the body without what the source ignores; outlives the body, as body_hash does.
 ALTER TABLE hooklatch.inbox ADD COLUMN compare_hash bytea CHECK (octet_length(compare_hash) = 32);
 
+-- How many forwards were made at the receipt, so that one that is lost is missed.
+-- NULL: received by an older version.
+ALTER TABLE hooklatch.inbox ADD COLUMN forwards smallint CHECK (forwards >= 0);
+
 -- NULL: removed by retention.
 ALTER TABLE hooklatch.conflict ALTER COLUMN body DROP NOT NULL;
 
@@ -24,4 +28,4 @@ CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type) WHER
 DROP INDEX hooklatch.inbox_body;
 DELETE FROM hooklatch.conflict WHERE body IS NULL;
 ALTER TABLE hooklatch.conflict ALTER COLUMN body SET NOT NULL;
-ALTER TABLE hooklatch.inbox DROP COLUMN compare_hash;
+ALTER TABLE hooklatch.inbox DROP COLUMN forwards, DROP COLUMN compare_hash;
