@@ -1,0 +1,301 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// audited are the differences that Audit names, in its order.
+func audited(t testing.TB, s *Store, r AuditRequest) (all []Discrepancy) {
+	t.Helper()
+	for d, err := range s.Audit(t.Context(), r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// mustBeWhole is the end of a test that did harm: whatever happened, the tables agree.
+func mustBeWhole(t testing.TB, s *Store) {
+	t.Helper()
+	for _, d := range audited(t, s, AuditRequest{Bodies: true}) {
+		t.Errorf("audit: %s", d)
+	}
+}
+
+// auditScene is an inbox with something in every state, in which nothing is wrong.
+func auditScene(t *testing.T) (*Store, *pgxpool.Pool) {
+	t.Helper()
+	s, pool := newStore(t)
+	end := func(outcome Outcome, class string) {
+		t.Helper()
+		if err := s.Settle(t.Context(), settlement(claimOne(t, s, time.Time{}), outcome, class)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accept(t, s, delivery("done", "x"))
+	end(OutcomeRetry, "5xx")
+	end(OutcomeAccepted, "2xx")
+	accept(t, s, delivery("dead", "x"))
+	end(OutcomeBlocked, "4xx")
+	accept(t, s, delivery("again", "x"))
+	st := settlement(claimOne(t, s, time.Time{}), OutcomeRetry, "5xx")
+	st.Delay = time.Hour
+	if err := s.Settle(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, s, delivery("leased", "x"))
+	claimOne(t, s, time.Time{})
+	both := delivery("both", "x")
+	both.Forwards = append(both.Forwards, NewForward{Destination: "other", Hold: true})
+	accept(t, s, both)
+	none := delivery("none", "x")
+	none.Forwards = nil
+	accept(t, s, none)
+	if _, err := s.Accept(t.Context(), delivery("done", "y")); err == nil {
+		t.Fatal("no conflict")
+	}
+	// Two lanes: of one the second revision is next, the other has a gap before the third.
+	for _, id := range []string{"1", "2"} {
+		for revision := range int64(3) {
+			if id == "2" && revision == 1 {
+				continue
+			}
+			d := delivery(fmt.Sprintf("r%s-%d", id, revision+1), "x")
+			d.ResourceType, d.ResourceID, d.Revision = "thing", id, new(revision+1)
+			d.Forwards = []NewForward{{Destination: "lanes", Ordering: OrderStrict}}
+			accept(t, s, d)
+		}
+	}
+	exec(t, pool, `
+		UPDATE hooklatch.outbox SET state = 'accepted', attempts = 1, settled_at = now() WHERE revision = 1;
+		INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class) SELECT id, 1, tenant, now(), '2xx' FROM hooklatch.outbox WHERE revision = 1;
+		INSERT INTO hooklatch.resource (tenant, destination, source, resource_type, resource_id, lane, applied, passed)
+		SELECT i.tenant, o.destination, i.source, i.resource_type, i.resource_id, o.lane, 1, 1
+		FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = o.inbox_id WHERE o.revision = 1;
+		UPDATE hooklatch.outbox SET waiting = true WHERE revision = 3 AND inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'r1-3');
+		UPDATE hooklatch.outbox SET state = 'held', hold_reason = 'gap', next_attempt_at = 'infinity'
+		WHERE revision = 3 AND inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'r2-3');
+		INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at)
+		SELECT tenant, id, 2, 2, now() FROM hooklatch.resource WHERE resource_id = '2'`)
+	if found := audited(t, s, AuditRequest{Bodies: true}); len(found) > 0 {
+		t.Fatalf("before any fault: %v", found)
+	}
+	return s, pool
+}
+
+// forwardTo selects the forward of a delivery.
+func forwardTo(deliveryID string) string {
+	return `(SELECT o.id FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = o.inbox_id WHERE i.delivery_id = '` + deliveryID + `' ORDER BY o.destination LIMIT 1)`
+}
+
+// Each fault is named, and it alone.
+func TestAuditNamesEachFault(t *testing.T) {
+	t.Parallel()
+	const unguarded = `BEGIN; SET LOCAL session_replication_role = replica; `
+	for _, c := range []struct {
+		kind      DiscrepancyKind
+		where     string // delivery id, or id of the resource
+		forwarded bool   // a forward is named
+		fault     string
+	}{
+		{DiffForwardMissing, "both", false, `DELETE FROM hooklatch.outbox WHERE id = ` + forwardTo("both")},
+		{DiffBodyMissing, "again", false, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'again'`},
+		{DiffBodyAltered, "again", false, `UPDATE hooklatch.payload SET body = 'z' FROM hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'again'`},
+		{DiffAttemptMissing, "done", true, `DELETE FROM hooklatch.attempt WHERE number = 1 AND outbox_id = ` + forwardTo("done")},
+		{DiffAttemptExtra, "again", true, `UPDATE hooklatch.outbox SET attempts = 0 WHERE id = ` + forwardTo("again")},
+		{DiffAcceptedUnproven, "done", true, `UPDATE hooklatch.attempt SET class = '5xx' WHERE outbox_id = ` + forwardTo("done")},
+		{DiffAcceptedUnproven, "dead", true, `UPDATE hooklatch.outbox SET state = 'accepted' WHERE id = ` + forwardTo("dead")},
+		{DiffAcceptedLost, "done", true, `UPDATE hooklatch.outbox SET state = 'pending' WHERE id = ` + forwardTo("done")},
+		{DiffHoldUnexplained, "both", true, `UPDATE hooklatch.outbox SET hold_reason = NULL WHERE state = 'held' AND destination = 'other'`},
+		{DiffLeaseAbandoned, "leased", true, `UPDATE hooklatch.outbox SET lease_until = now() - interval '2 hours' WHERE id = ` + forwardTo("leased")},
+		{DiffLeaseSettled, "dead", true, `UPDATE hooklatch.outbox SET lease_until = now(), attempts = 2 WHERE id = ` + forwardTo("dead")},
+		{DiffLaneMissing, "r1-3", true, `DELETE FROM hooklatch.resource WHERE resource_id = '1'`},
+		{DiffAppliedBehind, "r1-1", true, `UPDATE hooklatch.resource SET applied = 0 WHERE resource_id = '1'`},
+		{DiffAppliedUnproven, "1", false, `UPDATE hooklatch.resource SET applied = 2, passed = 2 WHERE resource_id = '1'`},
+		{DiffAppliedUnproven, "1", false, `UPDATE hooklatch.resource SET deleted = true WHERE resource_id = '1'`},
+		{DiffPassedBehind, "1", false, `UPDATE hooklatch.resource SET passed = NULL WHERE resource_id = '1'`},
+		{DiffLaneLeases, "1", true, `UPDATE hooklatch.outbox SET lease_until = now() + interval '1 minute', attempts = 1 WHERE id = ` + forwardTo("r1-2")},
+		{DiffLaneLeases, "1", true, `UPDATE hooklatch.resource SET in_flight = ` + forwardTo("r1-2") + `;
+			UPDATE hooklatch.outbox SET lease_until = now() + interval '1 minute', attempts = 1 WHERE id IN (` + forwardTo("r1-2") + `, ` + forwardTo("r1-3") + `)`},
+		{DiffLaneStuck, "1", true, `UPDATE hooklatch.outbox SET waiting = true WHERE id = ` + forwardTo("r1-2")},
+		{DiffLaneStuck, "1", true, `UPDATE hooklatch.outbox SET state = 'cancelled' WHERE id = ` + forwardTo("r1-2")},
+		{DiffGapWithoutHeld, "2", false, `UPDATE hooklatch.outbox SET state = 'cancelled', hold_reason = NULL WHERE id = ` + forwardTo("r2-3")},
+		{DiffGapMissing, "2", true, `DELETE FROM hooklatch.gap`},
+		{DiffConflictCap, "done", false, `INSERT INTO hooklatch.conflict (tenant, source, delivery_id, body_hash, headers, body)
+			SELECT 't1', 'src1', 'done', sha256(n::text::bytea), '', '' FROM generate_series(1, 8) n`},
+		{DiffConflictSameBody, "done", false, `UPDATE hooklatch.conflict SET body_hash = sha256('x')`},
+		{DiffConflictOrphan, "gone", false, `UPDATE hooklatch.conflict SET delivery_id = 'gone'`},
+		{DiffForwardOrphan, "", true, unguarded + `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'again';
+			DELETE FROM hooklatch.inbox WHERE delivery_id = 'again'; COMMIT`},
+		{DiffBodyOrphan, "", false, unguarded + `DELETE FROM hooklatch.inbox WHERE delivery_id = 'none'; COMMIT`},
+		{DiffAttemptOrphan, "", true, `UPDATE hooklatch.inbox SET forwards = 0 WHERE delivery_id = 'done'; DELETE FROM hooklatch.outbox WHERE id = ` + forwardTo("done")},
+	} {
+		t.Run(fmt.Sprintf("%s of %s", c.kind, c.where), func(t *testing.T) {
+			t.Parallel()
+			s, pool := auditScene(t)
+			exec(t, pool, c.fault)
+			found := audited(t, s, AuditRequest{Bodies: true})
+			if len(found) != 1 || found[0].Kind != c.kind {
+				t.Fatalf("%v, want %s alone", found, c.kind)
+			}
+			if where := found[0].DeliveryID + found[0].ResourceID; found[0].DeliveryID != c.where && found[0].ResourceID != c.where {
+				t.Errorf("it names %q, want %q", where, c.where)
+			}
+			if (found[0].ForwardID != 0) != c.forwarded {
+				t.Errorf("forward %d is named", found[0].ForwardID)
+			}
+			t.Log(found[0])
+		})
+	}
+}
+
+// What retention may have removed is no difference; what it cannot have removed is.
+func TestAuditKnowsRetention(t *testing.T) {
+	t.Parallel()
+	s, pool := auditScene(t)
+	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id IN ('done', 'dead')`)
+	exec(t, pool, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id IN ('done', 'dead');
+		DELETE FROM hooklatch.attempt WHERE number = 1 AND outbox_id IN (`+forwardTo("done")+`, `+forwardTo("dead")+`)`)
+	month := 30 * 24 * time.Hour
+	if found := audited(t, s, AuditRequest{BodyAge: month, AttemptAge: month}); len(found) > 0 {
+		t.Errorf("what retention removed: %v", found)
+	}
+	if found := audited(t, s, AuditRequest{}); len(found) != 4 {
+		t.Errorf("%v; without retention two bodies and two attempts are missing", found)
+	}
+	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id = 'again';
+		INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class) SELECT id, 3, tenant, now(), '5xx' FROM hooklatch.outbox WHERE id = `+forwardTo("again")+`;
+		UPDATE hooklatch.outbox SET attempts = 3 WHERE id = `+forwardTo("again"))
+	found := audited(t, s, AuditRequest{BodyAge: month, AttemptAge: month})
+	if len(found) != 1 || found[0].Kind != DiffAttemptMissing {
+		t.Errorf("%v; attempt 2 is missing between 1 and 3, which retention does not do", found)
+	}
+}
+
+// Source and Since bound what is compared.
+func TestAuditIsBounded(t *testing.T) {
+	t.Parallel()
+	s, pool := auditScene(t)
+	exec(t, pool, `DELETE FROM hooklatch.payload`)
+	kinds := func(r AuditRequest) (n int) {
+		for _, d := range audited(t, s, r) {
+			if d.Kind == DiffBodyMissing {
+				n++
+			}
+		}
+		return n
+	}
+	all := kinds(AuditRequest{})
+	if n := kinds(AuditRequest{Source: "src1"}); n != all || all != 11 {
+		t.Errorf("%d of the source, %d of all", n, all)
+	}
+	if n := kinds(AuditRequest{Source: "src2"}); n != 0 {
+		t.Errorf("%d of another source", n)
+	}
+	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = now() - interval '1 day' WHERE delivery_id LIKE 'r%'`)
+	if n := kinds(AuditRequest{Since: time.Now().Add(-time.Hour)}); n != all-5 {
+		t.Errorf("%d of the last hour, want %d", n, all-5)
+	}
+}
+
+// Two pages and more are read, each row once.
+func TestAuditGoesThroughEveryPage(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	fill(t, pool, 1, 2*auditPage+7)
+	exec(t, pool, `UPDATE hooklatch.inbox SET forwards = 1;
+		INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class) SELECT id, 1, tenant, now(), '2xx' FROM hooklatch.outbox;
+		UPDATE hooklatch.outbox SET attempts = 1;
+		DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id IN ('old_1', 'old_5000', 'old_5001', 'old_10007')`)
+	rows := map[string]int64{}
+	found := audited(t, s, AuditRequest{OnPage: func(what string, n, _ int64) { rows[what] = n }})
+	var ids []string
+	for _, d := range found {
+		ids = append(ids, d.DeliveryID)
+	}
+	if !slices.Equal(ids, []string{"old_1", "old_5000", "old_5001", "old_10007"}) {
+		t.Errorf("found %v", ids)
+	}
+	if n := rows["deliveries and forwards"]; n != 2*auditPage+7 {
+		t.Errorf("%v rows were looked at", rows)
+	}
+}
+
+// On a system at work nothing looks wrong, however often it is looked at: each page is
+// one snapshot, and every transaction leaves the tables in agreement.
+func TestAuditOfABusySystemFindsNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := auditScene(t)
+	stop, done := make(chan struct{}), make(chan error, 4)
+	var settled atomic.Int64
+	for w := range cap(done) {
+		go func() {
+			done <- churn(t.Context(), s, w, stop, &settled)
+		}()
+	}
+	for rounds := 0; rounds < 10 || settled.Load() < 300; rounds++ {
+		for _, d := range audited(t, s, AuditRequest{Bodies: true}) {
+			t.Errorf("audit: %s", d)
+		}
+		if t.Failed() || t.Context().Err() != nil {
+			break
+		}
+	}
+	close(stop)
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// churn accepts, repeats, contradicts, claims and settles until stop is closed.
+func churn(ctx context.Context, s *Store, worker int, stop chan struct{}, settled *atomic.Int64) error {
+	for n := 0; ; n++ {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		d := delivery(fmt.Sprintf("busy-%d-%d", worker, n), "x")
+		d.Forwards = append(d.Forwards, NewForward{Destination: "other"})
+		for range 2 {
+			if _, err := s.Accept(ctx, d); err != nil {
+				return err
+			}
+		}
+		var conflict *ConflictError
+		if _, err := s.Accept(ctx, delivery(d.DeliveryID, fmt.Sprint("y", n))); !errors.As(err, &conflict) {
+			return fmt.Errorf("other bytes: %v", err)
+		}
+		claimed, err := s.Claim(ctx, ClaimRequest{Destination: []string{"app", "other"}[n%2], Limit: 3, Lease: time.Minute})
+		if err != nil {
+			return err
+		}
+		for i, f := range claimed {
+			st := settlement(f, OutcomeAccepted, "2xx")
+			switch (n + i) % 4 {
+			case 0:
+				st.Outcome, st.Class = OutcomeRetry, "5xx"
+			case 1:
+				st.Outcome = OutcomeReleased
+			case 2:
+				st.Outcome, st.Class = OutcomeBlocked, "4xx"
+			}
+			if err := s.Settle(ctx, st); err != nil {
+				return err
+			}
+			settled.Add(1)
+		}
+	}
+}
