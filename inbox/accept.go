@@ -112,19 +112,26 @@ func newAcceptance(d Delivery) (*acceptance, error) {
 	if d.BodyHash == ([32]byte{}) {
 		d.BodyHash = sha256.Sum256(d.Body)
 	}
-	for i, f := range d.Forwards {
-		if f.Destination == "" || !isText(f.Destination) {
-			return nil, fmt.Errorf("forward %d has no destination, or one that is no text", i)
-		}
-		if slices.ContainsFunc(d.Forwards[:i], func(g NewForward) bool { return g.Destination == f.Destination }) {
-			return nil, fmt.Errorf("two forwards to destination %s", f.Destination)
-		}
+	if err := checkForwards(d.Forwards); err != nil {
+		return nil, err
 	}
 	header, err := encodeHeader(d.Header)
 	if err != nil {
 		return nil, err
 	}
 	return &acceptance{d: d, key: identity{d.Tenant, d.Source, d.DeliveryID}, header: header}, nil
+}
+
+func checkForwards(forwards []NewForward) error {
+	for i, f := range forwards {
+		if f.Destination == "" || !isText(f.Destination) {
+			return fmt.Errorf("forward %d has no destination, or one that is no text", i)
+		}
+		if slices.ContainsFunc(forwards[:i], func(g NewForward) bool { return g.Destination == f.Destination }) {
+			return fmt.Errorf("two forwards to destination %s", f.Destination)
+		}
+	}
+	return nil
 }
 
 // isText says whether Postgres can hold s as text.
