@@ -12,9 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -43,14 +41,25 @@ type acceptance struct {
 	missing    error // the row was neither inserted nor found
 	inserted   bool
 	id         int64
+	keptAs     string   // delivery id of the row: another one where the body guard found it
 	hash       [32]byte // of the stored body
+	compare    [32]byte // the same without what the source ignores; zero: none
 	receivedAt time.Time
+
+	// leader is another member of the batch, whose row says it all; nil: there is none.
+	leader *acceptance
+}
+
+// same says whether the stored bytes are those of a, as far as its source compares.
+func (a *acceptance) same() bool {
+	return a.hash == a.d.BodyHash || a.compare == a.d.CompareHash && a.compare != [32]byte{}
 }
 
 // Accept commits d and its forwards, once. After nil the delivery survives a
 // crash; after an error the caller must not tell the sender that it was taken.
-// Other bytes under a known id give a *ConflictError; they are kept as evidence.
-// The remaining errors wrap one of the sentinels of this package.
+// Other bytes under a known id give a *ConflictError, or a receipt that holds it
+// where Delivery.AcceptFirst is set; they are kept as evidence. The remaining errors
+// wrap one of the sentinels of this package.
 //
 // Concurrent calls share transactions. Once the work of a call has been taken
 // up, the end of its ctx no longer stops it.
@@ -62,8 +71,11 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 	}
 	failpoint("before_accept")
 	queue := &s.accepts
-	if s.refused.has(a.key) {
+	switch {
+	case s.refused.has(a.key):
 		queue = &s.alone
+	case d.BodyGuard > 0:
+		queue = &s.guarded
 	}
 	err = queue.submit(ctx, a, len(d.Body)+len(a.header))
 	switch {
@@ -73,10 +85,16 @@ func (s *Store) Accept(ctx context.Context, d Delivery) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("accept: %w: %w", ErrOutcomeUnknown, err)
 	case err != nil:
 		return Receipt{}, err
-	case a.hash != a.d.BodyHash:
-		return Receipt{}, s.recordConflict(ctx, a, start.Add(MaxAccept))
 	}
-	return Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt, DeliveryID: d.DeliveryID}, nil
+	r := Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt, DeliveryID: a.keptAs}
+	if !a.same() {
+		conflict := s.recordConflict(ctx, a, start.Add(MaxAccept))
+		if !d.AcceptFirst {
+			return Receipt{}, conflict
+		}
+		r.Conflict = conflict
+	}
+	return r, nil
 }
 
 // newAcceptance checks what the database would refuse. Identity and headers must
@@ -148,28 +166,34 @@ func joinText(a, b string) string {
 func (s *Store) acceptBatch(batch []*member[*acceptance]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTime)
 	defer cancel()
+	s.decide(ctx, batch)
+}
 
-	first := make(map[identity]*acceptance, len(batch))
-	candidates := make([]*acceptance, 0, len(batch))
-	for _, m := range batch {
-		if first[m.work.key] == nil {
-			first[m.work.key] = m.work
-			candidates = append(candidates, m.work)
-		}
+func (s *Store) decide(ctx context.Context, batch []*member[*acceptance]) {
+	works := make([]*acceptance, len(batch))
+	for i, m := range batch {
+		works[i] = m.work
 	}
-	err := s.commit(ctx, candidates)
+	err := s.commit(ctx, works)
 	if err != nil && len(batch) > 1 && mayShareBlame(err) {
 		s.acceptOneByOne(ctx, batch)
 		return
 	}
+	var again []*member[*acceptance]
 	for _, m := range batch {
-		if m.err = err; err == nil {
-			m.work.follow(first[m.work.key])
+		switch m.err = err; {
+		case err != nil:
+		case m.work.follow():
 			m.err = m.work.missing
+		default:
+			again = append(again, m)
 		}
 	}
 	if err != nil && len(batch) == 1 && errors.Is(err, errRefused) {
 		s.refused.add(batch[0].work.key)
+	}
+	if len(again) > 0 {
+		s.decide(ctx, again)
 	}
 }
 
@@ -190,14 +214,6 @@ func (s *Store) acceptOneByOne(ctx context.Context, batch []*member[*acceptance]
 	}
 }
 
-// follow takes over what the database said of the candidate with the same key:
-// only the candidate itself was inserted.
-func (a *acceptance) follow(candidate *acceptance) {
-	if a != candidate {
-		a.id, a.hash, a.receivedAt, a.missing = candidate.id, candidate.hash, candidate.receivedAt, candidate.missing
-	}
-}
-
 var (
 	// errRefused marks a fault of one member's values, not of the batch.
 	errRefused = errors.New("the database refuses the delivery's values")
@@ -209,15 +225,15 @@ var (
 
 func mayShareBlame(err error) bool { return errors.Is(err, errRefused) || errors.Is(err, errBlocked) }
 
-// commit brings the candidates, one for each key, into the inbox in one
-// transaction, and tries again where that is sure to do no harm.
-func (s *Store) commit(ctx context.Context, candidates []*acceptance) error {
+// commit brings the members into the inbox in one transaction, and tries again where
+// that is sure to do no harm. Those with a leader are not decided yet.
+func (s *Store) commit(ctx context.Context, members []*acceptance) error {
 	for try := 1; ; try++ {
 		start := time.Now()
-		committing, err := s.transact(ctx, candidates)
+		committing, err := s.transact(ctx, members)
 		if err == nil {
-			s.committed(candidates, time.Since(start))
-			s.recheck(ctx, candidates)
+			s.committed(members, time.Since(start))
+			s.recheck(ctx, members)
 			return nil
 		}
 		c := classify(err, committing)
@@ -251,16 +267,14 @@ func pause(ctx context.Context, c class) bool {
 	}
 }
 
-func (s *Store) committed(candidates []*acceptance, took time.Duration) {
-	if s.cfg.OnBatch != nil {
-		s.cfg.OnBatch(len(candidates), took)
-	}
-	if s.cfg.OnForwards == nil {
-		return
-	}
+func (s *Store) committed(members []*acceptance, took time.Duration) {
+	rows := 0
 	var told []string
-	for _, a := range candidates {
-		if !a.inserted {
+	for _, a := range members {
+		if a.leader == nil {
+			rows++
+		}
+		if !a.inserted || s.cfg.OnForwards == nil {
 			continue
 		}
 		for _, f := range a.d.Forwards {
@@ -270,13 +284,16 @@ func (s *Store) committed(candidates []*acceptance, took time.Duration) {
 			}
 		}
 	}
+	if s.cfg.OnBatch != nil {
+		s.cfg.OnBatch(rows, took)
+	}
 }
 
 // recheck runs a key once more that was neither inserted nor found: it can only
 // have been pruned in between. The others are committed, whatever comes of it.
-func (s *Store) recheck(ctx context.Context, candidates []*acceptance) {
-	for _, a := range candidates {
-		if a.id != 0 {
+func (s *Store) recheck(ctx context.Context, members []*acceptance) {
+	for _, a := range members {
+		if a.leader != nil || a.id != 0 {
 			continue
 		}
 		if a.missing != nil {
@@ -342,15 +359,15 @@ SELECT id, tenant, source, delivery_id, received_at FROM i`
 // compared in a form that no index serves: without statistics the planner may take
 // the index of the source, and reads all its deliveries for each key.
 const storedSQL = `
-SELECT x.id, k.tenant, k.source, k.delivery_id, x.received_at, x.body_hash
+SELECT x.id, k.tenant, k.source, k.delivery_id, x.received_at, x.body_hash, x.compare_hash
 FROM unnest($1::text[], $2::text[], $3::text[]) AS k(tenant, source, delivery_id)
 CROSS JOIN LATERAL (
-	SELECT id, received_at, body_hash FROM hooklatch.inbox i
+	SELECT id, received_at, body_hash, compare_hash FROM hooklatch.inbox i
 	WHERE i.delivery_id = k.delivery_id AND i.source || '' = k.source AND i.tenant || '' = k.tenant OFFSET 0) x`
 
 // transact is one accept transaction. committing says that COMMIT may have
 // reached the database when err came.
-func (s *Store) transact(ctx context.Context, candidates []*acceptance) (committing bool, err error) {
+func (s *Store) transact(ctx context.Context, members []*acceptance) (committing bool, err error) {
 	end := time.Now().Add(tryTime)
 	if deadline, ok := ctx.Deadline(); ok && end.After(deadline.Add(-commitTime)) {
 		end = deadline.Add(-commitTime)
@@ -362,16 +379,7 @@ func (s *Store) transact(ctx context.Context, candidates []*acceptance) (committ
 		return false, err
 	}
 	defer conn.Release() // one that is broken, or still inside the transaction, is closed
-	byKey := make(map[identity]*acceptance, len(candidates))
-	for _, a := range candidates {
-		byKey[a.key] = a
-		a.inserted, a.id = false, 0
-	}
-	if err := s.insert(before, conn, candidates, byKey); err != nil {
-		return false, rollback(conn, err)
-	}
-	failpoint("after_insert")
-	if err := s.lookUp(before, conn, candidates, byKey); err != nil {
+	if err := s.bring(before, conn, members); err != nil {
 		return false, rollback(conn, err)
 	}
 	failpoint("before_commit")
@@ -398,14 +406,47 @@ func rollback(conn *pgxpool.Conn, cause error) error {
 	return cause
 }
 
-func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, candidates []*acceptance, byKey map[identity]*acceptance) error {
-	batch := &pgx.Batch{}
-	batch.Queue(beginSQL)
-	batch.Queue(settingsSQL)
+// bring begins the transaction and says of each member without a leader where its row
+// is, be it new or old.
+func (s *Store) bring(ctx context.Context, conn *pgxpool.Conn, members []*acceptance) error {
+	var guarded []*acceptance
+	for _, a := range members {
+		a.inserted, a.id, a.keptAs, a.leader = false, 0, a.key.deliveryID, nil
+		if a.d.BodyGuard > 0 {
+			guarded = append(guarded, a)
+		}
+	}
+	opening := &pgx.Batch{}
+	opening.Queue(beginSQL)
+	opening.Queue(settingsSQL)
+	if len(guarded) > 0 {
+		if err := guard(ctx, conn, opening, guarded); err != nil {
+			return err
+		}
+		opening = &pgx.Batch{}
+	}
+	candidates := plan(members, len(guarded) > 0)
+	if len(candidates) == 0 {
+		return nil
+	}
+	byKey := make(map[identity]*acceptance, len(candidates))
+	for _, a := range candidates {
+		byKey[a.key] = a
+	}
+	if err := insert(ctx, conn, opening, candidates, byKey); err != nil {
+		return err
+	}
+	failpoint("after_insert")
+	return lookUp(ctx, conn, candidates, byKey)
+}
+
+// insert sends the candidates behind what the batch holds already.
+func insert(ctx context.Context, conn *pgxpool.Conn, batch *pgx.Batch, candidates []*acceptance, byKey map[identity]*acceptance) error {
+	before := batch.Len()
 	batch.Queue(insertSQL, insertArgs(candidates)...)
 	results := conn.SendBatch(ctx, batch)
 	defer results.Close()
-	for range 2 {
+	for range before {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
@@ -419,16 +460,29 @@ func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, candidates []*ac
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &k.tenant, &k.source, &k.deliveryID, &at}, func() error {
 		a := byKey[k]
-		a.id, a.inserted, a.hash, a.receivedAt = id, true, a.d.BodyHash, at
+		a.id, a.inserted, a.hash, a.compare, a.receivedAt = id, true, a.d.BodyHash, a.d.CompareHash, at
 		return nil
 	})
 	return cmp.Or(err, results.Close())
 }
 
-func (s *Store) lookUp(ctx context.Context, conn *pgxpool.Conn, candidates []*acceptance, byKey map[identity]*acceptance) error {
+func lookUp(ctx context.Context, conn *pgxpool.Conn, candidates []*acceptance, byKey map[identity]*acceptance) error {
+	args := storedArgs(candidates)
+	if args == nil {
+		return nil
+	}
+	rows, err := conn.Query(ctx, storedSQL, args...)
+	if err != nil {
+		return err
+	}
+	return readStored(rows, byKey)
+}
+
+// storedArgs are the keys of those that have no row yet.
+func storedArgs(candidates []*acceptance) []any {
 	var tenants, sources, deliveryIDs []string
 	for _, a := range candidates {
-		if !a.inserted {
+		if a.id == 0 {
 			tenants = append(tenants, a.key.tenant)
 			sources = append(sources, a.key.source)
 			deliveryIDs = append(deliveryIDs, a.key.deliveryID)
@@ -437,83 +491,21 @@ func (s *Store) lookUp(ctx context.Context, conn *pgxpool.Conn, candidates []*ac
 	if len(tenants) == 0 {
 		return nil
 	}
-	rows, err := conn.Query(ctx, storedSQL, tenants, sources, deliveryIDs)
-	if err != nil {
-		return err
-	}
+	return []any{tenants, sources, deliveryIDs}
+}
+
+func readStored(rows pgx.Rows, byKey map[identity]*acceptance) error {
 	var id int64
 	var k identity
 	var at time.Time
-	var hash []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &k.tenant, &k.source, &k.deliveryID, &at, &hash}, func() error {
+	var hash, compare []byte
+	_, err := pgx.ForEachRow(rows, []any{&id, &k.tenant, &k.source, &k.deliveryID, &at, &hash, &compare}, func() error {
 		a := byKey[k]
-		a.id, a.hash, a.receivedAt = id, [32]byte(hash), at
+		a.id, a.hash, a.compare, a.receivedAt = id, [32]byte(hash), [32]byte{}, at
+		if compare != nil {
+			a.compare = [32]byte(compare)
+		}
 		return nil
 	})
 	return err
-}
-
-// insertArgs turns the candidates into one array for each column.
-func insertArgs(candidates []*acceptance) []any {
-	n := len(candidates)
-	var (
-		texts     [12][]string
-		hashes    = make([][]byte, n)
-		sizes     = make([]int32, n)
-		requests  = make([]pgtype.UUID, n) // pgx knows its array without a prepared statement too
-		revisions = make([]*int64, n)
-		deleted   = make([]bool, n)
-		configs   = make([]int64, n)
-		queries   = make([][]byte, n)
-		headers   = make([][]byte, n)
-		bodies    = make([][]byte, n)
-
-		compares = make([][]byte, n)
-		forwards = make([]int16, n)
-
-		tenants, sources, deliveryIDs, destinations, orderings []string
-		deadlines, gapTimeouts                                 []float64
-		lanes                                                  [][]byte
-		lanePlaces                                             []*int64
-		holds                                                  []bool
-	)
-	for i := range texts {
-		texts[i] = make([]string, n)
-	}
-	for i, a := range candidates {
-		d := &a.d
-		for j, v := range [...]string{d.Tenant, d.Source, d.DeliveryID, d.Peer, d.Scheme, d.KeyID, d.EventID, d.EventType,
-			d.ResourceType, d.ResourceID, d.MetaError, d.Method} {
-			texts[j][i] = v
-		}
-		hashes[i], sizes[i] = d.BodyHash[:], int32(d.BodySize)
-		requests[i] = pgtype.UUID{Bytes: d.RequestID, Valid: d.RequestID != uuid.Nil}
-		revisions[i], deleted[i], configs[i] = d.Revision, d.Deleted, d.ConfigRevision
-		queries[i], headers[i], bodies[i] = []byte(d.RawQuery), a.header, d.Body
-		if bodies[i] == nil {
-			bodies[i] = []byte{} // an empty body is zero bytes, not NULL
-		}
-		if d.CompareHash != ([32]byte{}) {
-			compares[i] = d.CompareHash[:]
-		}
-		forwards[i] = int16(len(d.Forwards))
-		lane := laneOf(d)
-		for _, f := range d.Forwards {
-			if lane == nil || f.Ordering == OrderNone {
-				orderings, lanes, lanePlaces = append(orderings, ""), append(lanes, nil), append(lanePlaces, nil)
-			} else {
-				orderings, lanes, lanePlaces = append(orderings, string(f.Ordering)), append(lanes, lane), append(lanePlaces, d.Revision)
-			}
-			gapTimeouts, holds = append(gapTimeouts, f.GapTimeout.Seconds()), append(holds, f.Hold)
-			tenants = append(tenants, d.Tenant)
-			sources = append(sources, d.Source)
-			deliveryIDs = append(deliveryIDs, d.DeliveryID)
-			destinations = append(destinations, f.Destination)
-			deadlines = append(deadlines, cmp.Or(f.Deadline, DefaultDeadline).Seconds())
-		}
-	}
-	return []any{texts[0], texts[1], texts[2], hashes, sizes, requests, texts[3], texts[4],
-		texts[5], texts[6], texts[7], texts[8], texts[9], revisions, deleted, texts[10], configs,
-		texts[11], queries, headers, bodies, compares,
-		tenants, sources, deliveryIDs, destinations, deadlines, orderings, lanes, lanePlaces, gapTimeouts, holds, forwards}
 }

@@ -4,13 +4,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 func TestAcceptStoresTheDeliveryWhole(t *testing.T) {
@@ -248,55 +245,5 @@ func TestX28_TwoBodiesAtOnceHaveOneWinner(t *testing.T) {
 	wg.Wait()
 	if len(taken) != 1 || len(refused) != 1 || taken["one"]+taken["two"] != 50 {
 		t.Errorf("taken %v, refused %v; want all of one body and none of the other", taken, refused)
-	}
-}
-
-// The verdicts of a batch are those of its members one by one in that order,
-// wherever the batch is cut.
-func TestX29_BatchEqualsItsMembersOneByOne(t *testing.T) {
-	s, pool := newStore(t)
-	run := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		stored := rapid.SliceOfN(rapid.SampledFrom([]string{"b", "c"}), 0, 2).Draw(rt, "stored")
-		arrivals := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) [2]string {
-			return [2]string{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "id"), rapid.SampledFrom([]string{"h1", "h2"}).Draw(rt, "body")}
-		}), 1, 8).Draw(rt, "arrivals")
-		cut := rapid.IntRange(1, len(arrivals)).Draw(rt, "cut")
-
-		model := map[string]string{} // id → body
-		scoped := func(id, body string) Delivery { return delivery(fmt.Sprintf("%d-%s", run, id), body) }
-		for _, id := range stored {
-			model[id] = "h1"
-			if _, err := s.Accept(t.Context(), scoped(id, "h1")); err != nil {
-				rt.Fatal(err)
-			}
-		}
-		for batch := range slices.Chunk(arrivals, cut) {
-			var members []*member[*acceptance]
-			for _, a := range batch {
-				work, err := newAcceptance(scoped(a[0], a[1]))
-				if err != nil {
-					rt.Fatal(err)
-				}
-				members = append(members, &member[*acceptance]{work: work})
-			}
-			s.acceptBatch(members)
-			for i, a := range batch {
-				body, known := model[a[0]]
-				if !known {
-					model[a[0]], body = a[1], a[1]
-				}
-				m := members[i]
-				conflict := m.work.hash != m.work.d.BodyHash
-				if m.err != nil || m.work.inserted != !known || conflict != (body != a[1]) {
-					rt.Fatalf("%v: inserted %v, conflict %v, %v; want inserted %v, conflict %v", a, m.work.inserted, conflict, m.err, !known, body != a[1])
-				}
-			}
-		}
-	})
-	if n := count(t, pool, `SELECT count(*) FROM hooklatch.inbox WHERE NOT EXISTS (SELECT FROM hooklatch.payload WHERE inbox_id = inbox.id)
-		OR (SELECT count(*) FROM hooklatch.outbox WHERE inbox_id = inbox.id) <> 1`); n != 0 {
-		t.Errorf("%d deliveries without payload or with other than one forward", n)
 	}
 }

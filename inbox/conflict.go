@@ -17,6 +17,7 @@ type Conflict struct {
 	ID       int64
 	BodyHash [32]byte
 	Body     []byte
+	Pruned   bool // Body was removed by retention
 	Header   map[string][]string
 	KeyID    string
 
@@ -79,7 +80,7 @@ func (s *Store) recordConflict(ctx context.Context, a *acceptance, deadline time
 }
 
 const conflictsSQL = `
-SELECT id, body_hash, body, headers, coalesce(key_id, ''), request_id, seen, first_seen_at, last_seen_at
+SELECT id, body_hash, body, body IS NULL, headers, coalesce(key_id, ''), request_id, seen, first_seen_at, last_seen_at
 FROM hooklatch.conflict WHERE tenant = $1 AND source = $2 AND delivery_id = $3 ORDER BY id`
 
 // Conflicts returns the evidence for one delivery id, the first conflict first.
@@ -87,7 +88,7 @@ func (s *Store) Conflicts(ctx context.Context, tenant, source, deliveryID string
 	conflicts, err := collect(ctx, s, roleAdmin, func(row pgx.CollectableRow) (c Conflict, err error) {
 		var hash, headers []byte
 		var request *uuid.UUID
-		err = row.Scan(&c.ID, &hash, &c.Body, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
+		err = row.Scan(&c.ID, &hash, &c.Body, &c.Pruned, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
 		if err != nil {
 			return c, err
 		}

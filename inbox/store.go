@@ -40,6 +40,7 @@ type Store struct {
 	cfg  Config
 
 	accepts   group[*acceptance]
+	guarded   group[*acceptance] // those with a body guard, whose locks must not keep the others
 	settles   group[*settling]
 	refused   quarantine
 	alone     group[*acceptance] // for what is refused: one delivery at a time
@@ -65,6 +66,10 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	s := &Store{pool: pool, cfg: cfg, conflicts: make(chan struct{}, 1)}
 	s.accepts = group[*acceptance]{
 		writers: writers, maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, maxWait: cfg.MaxWait,
+		run: s.acceptBatch,
+	}
+	s.guarded = group[*acceptance]{
+		writers: 1, maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, maxWait: cfg.MaxWait,
 		run: s.acceptBatch,
 	}
 	s.alone = group[*acceptance]{

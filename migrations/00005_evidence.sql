@@ -12,7 +12,7 @@ ALTER TABLE hooklatch.inbox ADD COLUMN forwards smallint CHECK (forwards >= 0);
 -- NULL: removed by retention.
 ALTER TABLE hooklatch.conflict ALTER COLUMN body DROP NOT NULL;
 
-CREATE INDEX inbox_body ON hooklatch.inbox (body_hash);
+CREATE INDEX inbox_body ON hooklatch.inbox (body_hash, received_at);
 DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type, revision) WHERE resource_id IS NOT NULL;
 CREATE INDEX attempt_ended   ON hooklatch.attempt (ended_at);
