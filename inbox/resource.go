@@ -122,15 +122,17 @@ const inLane = `o.destination = $1 AND o.lane = $2 AND o.lane IS NOT NULL
 	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')`
 
 const openSQL = `SELECT ` + standsColumns + ` FROM (
-	SELECT * FROM hooklatch.outbox o WHERE ` + inLane + ` ORDER BY o.revision, o.id LIMIT $3) o` + ofDelivery + ` ORDER BY o.revision, o.id`
+	SELECT * FROM hooklatch.outbox o WHERE ` + inLane + ` AND o.revision > $3 ORDER BY o.revision, o.id LIMIT $4) o` + ofDelivery + ` ORDER BY o.revision, o.id`
 
-// besideSQL finds the dead letters that hold nobody, as far as they are recent.
+// besideSQL finds what holds nobody, as far as it is recent: dead letters, and what has
+// come too late to be sent.
 const besideSQL = `
 WITH recent AS (` + recentSQL + `)
 SELECT ` + standsColumns + ` FROM (
 	SELECT o.* FROM recent CROSS JOIN LATERAL (
 		SELECT * FROM hooklatch.outbox WHERE inbox_id = recent.id AND destination = $3 OFFSET 0) o
-	WHERE o.lane = $4 AND o.state = 'blocked' AND o.ordering <> 'strict') o` + ofDelivery
+	WHERE o.lane = $4 AND (o.state = 'blocked' AND o.ordering <> 'strict'
+		OR o.revision <= $5 AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))) o` + ofDelivery
 
 const inFlightSQL = `SELECT ` + standsColumns + ` FROM (
 	SELECT o.* FROM hooklatch.resource r JOIN hooklatch.outbox o ON o.id = r.in_flight
@@ -138,13 +140,14 @@ const inFlightSQL = `SELECT ` + standsColumns + ` FROM (
 
 // read fills in what stands in the lane.
 func (r *Resource) read(ctx context.Context, tx pgx.Tx, most int) (err error) {
-	if r.Open, err = standing(ctx, tx, openSQL, r.Destination, r.lane, most+1); err != nil {
+	passed := orBefore(r.Passed)
+	if r.Open, err = standing(ctx, tx, openSQL, r.Destination, r.lane, passed, most+1); err != nil {
 		return err
 	}
 	if r.More = len(r.Open) > most; r.More {
 		r.Open = r.Open[:most]
 	}
-	beside, err := standing(ctx, tx, besideSQL, toText(r.ResourceID), toText(r.ResourceType), r.Destination, r.lane)
+	beside, err := standing(ctx, tx, besideSQL, toText(r.ResourceID), toText(r.ResourceType), r.Destination, r.lane, passed)
 	if err != nil {
 		return err
 	}
@@ -155,6 +158,14 @@ func (r *Resource) read(ctx context.Context, tx pgx.Tx, most int) (err error) {
 	}
 	r.Gap, err = openGap(ctx, tx, r.ID)
 	return err
+}
+
+// orBefore is the revision before all others where there is none.
+func orBefore(revision *int64) int64 {
+	if revision == nil {
+		return -1
+	}
+	return *revision
 }
 
 func standing(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]Forward, error) {
@@ -226,11 +237,7 @@ func (s *Store) Place(ctx context.Context, forwardID int64) (p Place, err error)
 			return err
 		}
 		if p.Ahead == nil {
-			from := int64(-1)
-			if passed != nil {
-				from = *passed
-			}
-			if p.Ahead, err = first(standing(ctx, tx, headSQL, destination, lane, from)); err != nil {
+			if p.Ahead, err = first(standing(ctx, tx, headSQL, destination, lane, orBefore(passed))); err != nil {
 				return err
 			}
 		}

@@ -114,6 +114,15 @@ func TestResourcesShowDeadLettersBesideALane(t *testing.T) {
 	if len(all) != 1 || !slices.Equal(standingOf(all[0]), []string{"1 pending", "2 blocked", "3 pending"}) {
 		t.Errorf("%+v", all)
 	}
+	// What a release has given up holds nobody either.
+	exec(t, pool, `UPDATE hooklatch.outbox SET ordering = 'strict'`)
+	d := revised(2, OrderStrict)
+	d.ResourceType = ""
+	putResource(t, pool, d, "app", nil, 2)
+	r := resources(t, s, ResourceFilter{Name: "/R-1", Most: 1})[0]
+	if !slices.Equal(standingOf(r), []string{"1 pending", "2 blocked", "3 pending"}) || r.More {
+		t.Errorf("%+v, more %v", standingOf(r), r.More)
+	}
 }
 
 func TestPlaceSaysWhatStandsAhead(t *testing.T) {

@@ -73,6 +73,7 @@ func commands(s *stdio) []*cli.Command {
 		eventsCommand(s),
 		traceCommand(s),
 		refusalsCommand(s),
+		resourcesCommand(s),
 		keysCommand(s),
 		configCommand(s),
 		migrateCommand(s),

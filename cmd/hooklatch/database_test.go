@@ -25,6 +25,7 @@ import (
 // database of its own behind DATABASE_URL and an empty one behind EMPTY_URL. Scripts fill it with these commands:
 //
 //	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
+//	revise SOURCE ID RESOURCE REVISION ORDERING DESTINATION   commits one of report/RESOURCE, "-" for no revision
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
 //	refuse SOURCE AGE REASON KEY CAUSE ID COUNT       counts refusals of that age, "-" for what is not known
 //	use SOURCE KEY AGE ACCEPTED                       counts uses of a key
@@ -56,7 +57,7 @@ func TestDatabaseScripts(t *testing.T) {
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "chop": chop},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "chop": chop},
 			})
 		})
 	}
@@ -100,6 +101,21 @@ func (f filler) accept(ts *testscript.TestScript, neg bool, args []string) {
 	if _, err = f.store.Accept(f.ctx, d); neg != (err != nil) {
 		ts.Fatalf("accept: %v", err)
 	}
+}
+
+func (f filler) revise(ts *testscript.TestScript, _ bool, args []string) {
+	request, err := uuid.NewV7()
+	ts.Check(err)
+	d := inbox.Delivery{Tenant: "acme", Source: args[0], DeliveryID: args[1], EventType: "report.updated", Body: []byte(args[1]), Method: "POST",
+		RequestID: request, ResourceType: "report", ResourceID: args[2], MetaError: "revision is missing",
+		Forwards: []inbox.NewForward{{Destination: args[5], Ordering: inbox.Ordering(args[4])}}}
+	if args[3] != "-" {
+		n, err := strconv.ParseInt(args[3], 10, 64)
+		ts.Check(err)
+		d.Revision, d.MetaError = &n, ""
+	}
+	_, err = f.store.Accept(f.ctx, d)
+	ts.Check(err)
 }
 
 func (f filler) attempt(ts *testscript.TestScript, _ bool, args []string) {

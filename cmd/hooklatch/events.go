@@ -83,7 +83,7 @@ func eventsList(ctx context.Context, s *stdio, o listOptions) error {
 		n, last, more := 0, "", false
 		for d, err := range store.Find(ctx, page) {
 			if err != nil {
-				return o.failed(err)
+				return badCursor("events list", o.filter.After, err)
 			}
 			if n++; o.filter.Limit > 0 && n > o.filter.Limit {
 				more = true
@@ -116,13 +116,13 @@ func eventsList(ctx context.Context, s *stdio, o listOptions) error {
 	})
 }
 
-// failed tells a cursor that is none from trouble with the database.
-func (o listOptions) failed(err error) error {
-	if o.filter.After == "" || errors.Is(err, inbox.ErrUnavailable) || errors.Is(err, inbox.ErrInternal) ||
+// badCursor tells a cursor that is none from trouble with the database.
+func badCursor(command, after string, err error) error {
+	if after == "" || errors.Is(err, inbox.ErrUnavailable) || errors.Is(err, inbox.ErrInternal) ||
 		errors.Is(err, inbox.ErrBusy) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return usagef("leave --after out", "events list: %w", err)
+	return usagef("leave --after out", "%s: %w", command, err)
 }
 
 // read checks what was typed.
@@ -226,15 +226,21 @@ type deliveryLine struct {
 
 // forwardLine is the JSON of a forward.
 type forwardLine struct {
-	Destination   string        `json:"destination"`
-	State         inbox.State   `json:"state"`
-	Attempts      int           `json:"attempts"`
-	NextAttemptAt *time.Time    `json:"next_attempt_at,omitempty"`
-	ExpiresAt     *time.Time    `json:"expires_at,omitempty"`
-	LeaseUntil    *time.Time    `json:"lease_until,omitempty"`
-	BlockedReason string        `json:"blocked_reason,omitempty"`
-	SettledAt     *time.Time    `json:"settled_at,omitempty"`
-	Ledger        []attemptLine `json:"ledger,omitempty"`
+	Destination   string      `json:"destination"`
+	State         inbox.State `json:"state"`
+	Attempts      int         `json:"attempts"`
+	NextAttemptAt *time.Time  `json:"next_attempt_at,omitempty"`
+	ExpiresAt     *time.Time  `json:"expires_at,omitempty"`
+	LeaseUntil    *time.Time  `json:"lease_until,omitempty"`
+	BlockedReason string      `json:"blocked_reason,omitempty"`
+	SettledAt     *time.Time  `json:"settled_at,omitempty"`
+
+	Ordering   inbox.Ordering   `json:"ordering,omitempty"`
+	HoldReason inbox.HoldReason `json:"hold_reason,omitempty"`
+	Behind     *aheadLine       `json:"behind,omitempty"` // of its lane
+	Gap        *gapLine         `json:"gap,omitempty"`    // in its lane
+
+	Ledger []attemptLine `json:"ledger,omitempty"`
 }
 
 func describeDelivery(d *inbox.Delivery, forwards []inbox.Forward) deliveryLine {
@@ -256,7 +262,10 @@ func describeDelivery(d *inbox.Delivery, forwards []inbox.Forward) deliveryLine 
 
 func describeForward(f inbox.Forward) forwardLine {
 	line := forwardLine{Destination: f.Destination, State: f.State, Attempts: f.Attempt, BlockedReason: f.BlockedReason,
-		LeaseUntil: moment(f.LeaseUntil), SettledAt: moment(f.SettledAt)}
+		LeaseUntil: moment(f.LeaseUntil), SettledAt: moment(f.SettledAt), Ordering: f.Ordering}
+	if f.State == inbox.Held {
+		line.HoldReason = f.HoldReason
+	}
 	if open(f) {
 		line.NextAttemptAt, line.ExpiresAt = moment(f.NextAttemptAt), moment(f.ExpiresAt)
 	}

@@ -90,6 +90,9 @@ func eventsShow(ctx context.Context, s *stdio, which whichDatabase, id, source s
 			return err
 		}
 		shown := shownDelivery{deliveryLine: describeDelivery(&d, forwards), Conflicts: describeConflicts(conflicts)}
+		if err := addPlaces(ctx, store, forwards, shown.Forwards); err != nil {
+			return err
+		}
 		whole, err := store.Payload(ctx, d.ID)
 		switch {
 		case errors.Is(err, inbox.ErrPruned):
@@ -192,6 +195,9 @@ func (f forwardLine) text() string {
 	text := fmt.Sprintf("%s   %s after %s", f.Destination, f.State, counted(f.Attempts, "attempt"))
 	if f.BlockedReason != "" {
 		text += ", " + f.BlockedReason
+	}
+	if place := f.place(time.Now()); place != "" {
+		return text + ", " + place
 	}
 	if f.State == inbox.RetryWait && f.NextAttemptAt != nil {
 		text += ", next at " + f.NextAttemptAt.Format(time.RFC3339)

@@ -97,6 +97,9 @@ func readTrace(ctx context.Context, store *inbox.Store, d *inbox.Delivery) (trac
 	}
 	t := traced{V: 1, Found: true, Delivery: describeDelivery(d, forwards), Conflicts: describeConflicts(conflicts),
 		receivedAt: receivedAt(d)}
+	if err := addPlaces(ctx, store, forwards, t.Delivery.Forwards); err != nil {
+		return traced{}, err
+	}
 	for i, f := range forwards {
 		for a, err := range store.Attempts(ctx, inbox.AttemptFilter{ForwardID: f.ID, Limit: maxTracedAttempts}) {
 			if err != nil {
@@ -268,6 +271,8 @@ func (f forwardLine) waits(now time.Time) string {
 		return fmt.Sprintf("attempt %d is under way, lease until %s", f.Attempts, f.LeaseUntil.Format("15:04:05"))
 	case f.State == inbox.Blocked:
 		return fmt.Sprintf("blocked (%s) after %s: only a person moves it", orDash(f.BlockedReason), counted(f.Attempts, "attempt"))
+	case f.place(now) != "":
+		return fmt.Sprintf("%s: %s", f.State, f.place(now))
 	case f.NextAttemptAt == nil:
 		return ""
 	case f.ExpiresAt != nil && !f.ExpiresAt.After(now):
