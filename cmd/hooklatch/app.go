@@ -74,6 +74,7 @@ func commands(s *stdio) []*cli.Command {
 		traceCommand(s),
 		refusalsCommand(s),
 		resourcesCommand(s),
+		auditCommand(s),
 		keysCommand(s),
 		configCommand(s),
 		migrateCommand(s),
