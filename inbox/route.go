@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -107,4 +109,49 @@ func route(ctx context.Context, tx pgx.Tx, deliveryID int64, forwards []NewForwa
 	slices.Sort(made)
 	_, err = tx.Exec(ctx, auditRouteSQL, d.Tenant, act.Actor, act.Reason, deliveryID, strings.Join(made, ", "))
 	return made, err
+}
+
+// UnroutedFilter says which deliveries Unrouted lists.
+type UnroutedFilter struct {
+	Source    string // demanded
+	EventType string
+	Since     time.Time
+	Until     time.Time // excluded
+}
+
+// unroutedSQL reads one page along the index of the source. Forwards are looked for by
+// a scalar query: of NOT EXISTS the planner makes a hash of the whole table.
+const unroutedSQL = `
+SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i
+WHERE i.source = $1 AND ($2 = '' OR i.event_type = $2) AND (i.received_at, i.id) > ($3, $4) AND i.received_at < $5
+	AND (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.inbox_id = i.id LIMIT 1) IS NULL
+ORDER BY i.received_at, i.id LIMIT $6`
+
+// Unrouted lists the deliveries of a source that have no forward, without their
+// bodies: oldest first, so that routing them one by one leaves no revision behind. It
+// reads page by page as far as the caller goes on; those that get forwards meanwhile
+// are no matter.
+func (s *Store) Unrouted(ctx context.Context, f UnroutedFilter) iter.Seq2[Delivery, error] {
+	return func(yield func(Delivery, error) bool) {
+		at, id := f.Since, int64(0)
+		if f.Until.IsZero() {
+			f.Until = time.Now().AddDate(100, 0, 0)
+		}
+		for {
+			page, err := collect(ctx, s, roleRead, scanDelivery, unroutedSQL, f.Source, f.EventType, at, id, f.Until, findPage)
+			if err != nil {
+				yield(Delivery{}, readError("find unrouted", err))
+				return
+			}
+			for _, d := range page {
+				if !yield(d, nil) {
+					return
+				}
+				at, id = d.ReceivedAt, d.ID
+			}
+			if len(page) < findPage {
+				return
+			}
+		}
+	}
 }

@@ -222,3 +222,76 @@ func TestRouteWhileTheBodyIsRemoved(t *testing.T) {
 		})
 	}
 }
+
+func TestUnroutedComeOldestFirst(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	accept(t, s, delivery("routed", "x"))
+	other := delivery("other", "x")
+	other.Source, other.Forwards = "src2", nil
+	accept(t, s, other)
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
+	var want []int64
+	for n := range findPage + 3 { // more than a page, and two of them at one time
+		d := delivery(fmt.Sprint("dlv_", n), "x")
+		d.Forwards, d.EventType = nil, []string{"a", "b"}[n%2]
+		id := accept(t, s, d).ID
+		exec(t, pool, `UPDATE hooklatch.inbox SET received_at = $2 WHERE id = $1`, id, begin.Add(time.Duration(n/2)*time.Second))
+		want = append(want, id)
+	}
+	list := func(f UnroutedFilter) (ids []int64) {
+		for d, err := range s.Unrouted(t.Context(), f) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, d.ID)
+		}
+		return ids
+	}
+	if got := list(UnroutedFilter{Source: "src1"}); !slices.Equal(got, want) {
+		t.Errorf("%d deliveries, want %d in the order of their receipt", len(got), len(want))
+	}
+	if got := list(UnroutedFilter{Source: "src1", EventType: "b", Since: begin.Add(time.Second), Until: begin.Add(3 * time.Second)}); !slices.Equal(got, []int64{want[3], want[5]}) {
+		t.Errorf("filtered: %v, want %d and %d", got, want[3], want[5])
+	}
+	if got := list(UnroutedFilter{Source: "src3"}); len(got) != 0 {
+		t.Errorf("of no source: %v", got)
+	}
+	// Those that get forwards while the list is read do not disturb it.
+	n := 0
+	for d, err := range s.Unrouted(t.Context(), UnroutedFilter{Source: "src1"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Route(t.Context(), d.ID, []NewForward{{Destination: "app"}}, act); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if left := list(UnroutedFilter{Source: "src1"}); n != len(want) || len(left) != 0 {
+		t.Errorf("%d routed, %d left", n, len(left))
+	}
+}
+
+// A page costs what it reads, however many deliveries of others have forwards.
+func TestUnroutedReadsLittle(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	fill(t, pool, 1, 20_000)
+	exec(t, pool, `UPDATE hooklatch.inbox SET source = 'src2'`)
+	exec(t, pool, `ANALYZE hooklatch.inbox, hooklatch.outbox`)
+	for n := range 50 {
+		unrouted(t, s, fmt.Sprint("dlv_", n))
+	}
+	pool.Reset()
+	exec(t, pool, `SELECT pg_stat_reset()`)
+	n := 0
+	for _, err := range s.Unrouted(t.Context(), UnroutedFilter{Source: "src1"}) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read := rowsRead(t, pool); n != 50 || read > 1000 {
+		t.Errorf("%d deliveries, %d rows read", n, read)
+	}
+}
