@@ -28,6 +28,7 @@ func breakKinds() []breakKind {
 		{"id", "a delivery id that breaks the grammar: 400", (*delivery).breakID},
 		{"dup", "the same sent twice: 2xx, 2xx", (*delivery).sendTwice},
 		{"conflict", "the same id with another body: 2xx, 409", (*delivery).sendOther},
+		{"revision", "revisions 1 and 3 of a resource: 2xx, 2xx, and 3 is held under ordering strict", (*delivery).skipRevision},
 		{"big", "one byte more than the source takes: 413", (*delivery).breakSize},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -96,6 +97,9 @@ func breakable(kind string, scheme verify.Scheme) bool {
 		return scheme.UsesKeyID()
 	case "id":
 		return recipe.ID != nil && strings.Contains(recipe.ID.From[0], "header:")
+	case "revision":
+		body := sampleOf(scheme, "dlv_1", time.Now()).body
+		return bytes.HasPrefix(body, []byte("{"))
 	case "conflict":
 		return recipe.ID == nil || recipe.ID.From[0] != "body_sha256_hex"
 	}

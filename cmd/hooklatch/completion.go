@@ -116,6 +116,8 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 		return signOutputs(), true
 	case "break":
 		return breakNames(), true
+	case "ordering":
+		return orderings, true
 	case "state":
 		return stateNames(), true
 	case "code":

@@ -39,6 +39,7 @@ func devCommand(s *stdio) *cli.Command {
 			&cli.StringFlag{Name: "to", Usage: "hand deliveries to this `URL`; a built-in app that answers 200 if left out"},
 			&cli.StringFlag{Name: "scheme", Value: "zhisou-v1", Usage: "built-in scheme `NAME` of the source"},
 			&cli.StringFlag{Name: "recipe", TakesFile: true, Usage: "`FILE` with a scheme that is not built in, YAML or JSON; - is stdin"},
+			&cli.StringFlag{Name: "ordering", Value: "none", Usage: "`KIND` of order by /resource/revision of bodies: none latest coalesce strict"},
 			&cli.StringFlag{Name: "keep", Usage: "keep the data in this `DIR` and go on with it the next time"},
 			&cli.BoolFlag{Name: "print-secret", Usage: "show the secret of the key"},
 			&cli.StringFlag{Name: "events", Value: "lines", Usage: "live view as `KIND`: lines, json or quiet"},
@@ -59,7 +60,7 @@ func devCommand(s *stdio) *cli.Command {
 			}
 			o := devOptions{
 				to: c.String("to"), scheme: c.String("scheme"), keep: c.String("keep"), record: c.String("record"),
-				events: c.String("events"), printSecret: c.Bool("print-secret"),
+				events: c.String("events"), printSecret: c.Bool("print-secret"), ordering: c.String("ordering"),
 			}
 			if o.recipe = c.String("recipe"); o.recipe != "" && c.IsSet("scheme") {
 				return usagef("leave one of them out", "dev: --scheme and --recipe both say how the source is signed")
@@ -74,7 +75,7 @@ func devCommand(s *stdio) *cli.Command {
 
 type devOptions struct {
 	to, scheme, recipe, keep, record string
-	events                           string
+	events, ordering                 string
 	printSecret                      bool
 }
 
@@ -108,6 +109,9 @@ type devRun struct {
 func dev(ctx context.Context, s *stdio, o devOptions) error {
 	if !slices.Contains([]string{"lines", "json", "quiet"}, o.events) {
 		return usagef("--events lines", "dev: unknown events %q: lines, json and quiet are known", o.events)
+	}
+	if !slices.Contains(orderings, o.ordering) {
+		return usagef("--ordering strict", "dev: unknown ordering %q: %s are known", o.ordering, listed(orderings))
 	}
 	if u, err := url.Parse(o.to); o.to != "" && (err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https") {
 		return usagef("--to http://127.0.0.1:3000/webhooks", "dev: %q is no http or https URL without a password", o.to)
@@ -268,7 +272,7 @@ func (d *devRun) recipe() json.RawMessage {
 func (d *devRun) config(ls listeners, destination, to string) *config {
 	source := &sourceConfig{
 		Tenant: "dev", Path: devPath, Scheme: schemeConfig{name: d.o.scheme, recipe: d.recipe()}, MaxBody: size(d.state.MaxBody),
-		Keys: []keyConfig{{ID: devKey}}, Forward: []routeConfig{{To: destination}},
+		Keys: []keyConfig{{ID: devKey}}, Forward: []routeConfig{{To: destination}}, Ordering: d.o.ordering, Resource: defaultResource(),
 	}
 	source.Event.ID.UnmarshalText([]byte(devEventID))
 	if d.scheme.Recipe().EventType == nil {

@@ -399,6 +399,7 @@ func TestDevRefusesWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"--events html", `unknown events "html"`},
+		{"--ordering newest", `unknown ordering "newest": none, latest, coalesce, strict are known`},
 		{"--scheme strype", `no scheme is called "strype"`},
 		{"--scheme quite-another", "Try: --recipe FILE "},
 		{"--scheme stripe --recipe x.yaml", "--scheme and --recipe both say"},

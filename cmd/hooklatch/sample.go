@@ -114,11 +114,7 @@ func (b *sampleBody) place(from, value, head string) {
 	case "form":
 		b.form.Set(name, value)
 	case "json":
-		path := strings.Split(name, ".")
-		if rest, ok := strings.CutPrefix(name, "/"); ok {
-			path = strings.Split(rest, "/")
-		}
-		b.root = put(b.root, path, value)
+		b.root = put(b.root, jsonPath(from), value)
 	}
 }
 

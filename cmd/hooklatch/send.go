@@ -103,6 +103,9 @@ func send(ctx context.Context, s *stdio, o sendOptions) error {
 	if !asExpected {
 		return answerNo()
 	}
+	if o.fault == "revision" {
+		s.note("revision 2 is missing now, which shows where the source has an ordering:  %s resources gaps", programName())
+	}
 	return nil
 }
 

@@ -16,6 +16,9 @@ type target struct {
 	host string // of the Host header, where it is not that of the URL
 
 	refusal, conflict int // statuses that the source sets; 0: those of the scheme
+
+	source   string         // of the configuration; empty: none is known
+	resource resourceConfig // where it reads resources
 }
 
 // sourceTarget is the address of a source on this machine, as its configuration
@@ -23,7 +26,7 @@ type target struct {
 func (c *config) sourceTarget(name string) (target, error) {
 	s := c.Sources[name]
 	to, err := c.sourceURL(name, s)
-	to.refusal, to.conflict = s.RefusalStatus, s.ConflictStatus
+	to.refusal, to.conflict, to.source, to.resource = s.RefusalStatus, s.ConflictStatus, name, s.Resource
 	return to, err
 }
 
