@@ -66,3 +66,33 @@ func Example() {
 	// 202 accepted
 	// 401 refused
 }
+
+// A handler of one's own, for a server that cannot mount a Proxy: the same body, and
+// the same answers.
+func ExampleRefuse() {
+	scheme, _ := verify.Preset("zhisou-v1")
+	key, _ := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), scheme.SecretSpec())
+	keys, _ := verify.NewKeySet(key)
+	verifier := &verify.Verifier{Scheme: scheme, Keys: keys}
+
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, err := proxy.ReadBody(w, r, verify.DefaultMaxBody)
+		if err == nil {
+			_, err = verifier.Verify(verify.Request{Method: r.Method, URL: r.RequestURI, Header: r.Header, Body: body})
+		}
+		if err != nil {
+			proxy.Refuse(w, r, err)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted) // in a program: once inbox.Store.Accept has returned nil
+	}
+
+	r := httptest.NewRequest("POST", "/in/billing", strings.NewReader("{}"))
+	r.Header, _ = verifier.Sign(verify.Request{Method: "POST", Body: []byte("{}")}, verify.SignOptions{DeliveryID: "dlv_1"})
+	r.Header.Del("X-Webhook-Timestamp")
+	w := httptest.NewRecorder()
+	handler(w, r)
+	fmt.Println(w.Code, w.Header().Get("Content-Type"))
+	// Output:
+	// 400 application/problem+json; charset=utf-8
+}

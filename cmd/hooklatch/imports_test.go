@@ -19,6 +19,7 @@ var mayImport = map[string][]string{
 	"inbox":           {"github.com/jackc/pgx/v5", "github.com/google/uuid"},
 	"inbox/devdb":     {},
 	"cmd/bench":       {"inbox/devdb", "migrations", "verify"},
+	"docs/embedding":  {"consumer", "inbox", "migrations", "proxy", "verify", "github.com/jackc/pgx/v5"},
 	"inbox/inboxtest": {"migrations", "inbox/devdb", "github.com/jackc/pgx/v5", "github.com/peterldowns/pgtestdb"},
 	"consumer":        {"inbox", "github.com/jackc/pgx/v5", "golang.org/x/time/rate"},
 	"proxy":           {"verify", "inbox", "github.com/google/uuid", "golang.org/x/time/rate"},
