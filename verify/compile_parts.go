@@ -335,11 +335,11 @@ func (b *builder) params() error {
 }
 
 func (b *builder) conflictIgnore() error {
+	if n := len(b.r.ConflictIgnore); n > maxIgnored {
+		return wrongf("", "%d pointers are more than %d", n, maxIgnored)
+	}
 	for i, s := range b.r.ConflictIgnore {
-		if !strings.HasPrefix(s, "/") {
-			return wrongf(fmt.Sprintf("[%d]", i), "%q is no JSON pointer", s)
-		}
-		if _, err := parsePath(s); err != nil {
+		if _, err := ignoredPath(s); err != nil {
 			return in(fmt.Sprintf("[%d]", i), err)
 		}
 	}

@@ -137,6 +137,9 @@
 // delivery id is not signed, a captured request verifies under another id. The
 // caller keeps delivery ids and refuses repetitions.
 //
+// Two rightly signed bodies under one delivery id may still be one event, where a
+// sender counts its attempts in them: [Ignored] gives both one hash.
+//
 // The zero [Verifier], [Scheme] and [KeySet] refuse everything. There is no setting
 // that switches verification off.
 //

@@ -188,3 +188,17 @@ func ExampleReadFields() {
 	// false false true <nil>
 	// report false false <nil>
 }
+
+// A retry whose counter has moved on is the delivery that was there before.
+func ExampleParseIgnored() {
+	ignored, _ := verify.ParseIgnored("/attempt")
+	first, _ := ignored.CompareHash([]byte(`{"id":"e1","attempt":1,"v":7}`))
+	retry, _ := ignored.CompareHash([]byte(`{"id":"e1","attempt":2,"v":7}`))
+	other, _ := ignored.CompareHash([]byte(`{"id":"e1","attempt":2,"v":8}`))
+	fmt.Println(first == retry, first == other)
+	_, ok := ignored.CompareHash([]byte("id=e1&attempt=1"))
+	fmt.Println(ok)
+	// Output:
+	// true false
+	// false
+}

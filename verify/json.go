@@ -33,10 +33,11 @@ const (
 
 // jsonTarget is a path that is looked for, and what stands there.
 type jsonTarget struct {
-	path  []string
-	found string
-	kind  jsonKind
-	err   error
+	path       []string
+	found      string
+	kind       jsonKind
+	start, end int // of its bytes
+	err        error
 }
 
 // jsonFind returns the scalar at path.
@@ -102,6 +103,7 @@ type jsonScanner struct {
 	live    targetSet // those without an error of their own
 	unique  bool      // no name stands twice in any object, on a path or not
 	exact   bool      // nothing on a path that another reader could take for it
+	unread  bool      // only where the values stand is asked, not what they are
 }
 
 // errAllFailed ends a scan that can find nothing more.
@@ -131,6 +133,16 @@ func (s *jsonScanner) value(on targetSet, level int) error {
 		}
 	}
 	start := s.i
+	err := s.oneValue(on&^here, here, level)
+	for ; here != 0 && err == nil; here &= here - 1 {
+		t := &s.targets[bits.TrailingZeros64(uint64(here))]
+		t.start, t.end = start, s.i
+	}
+	return err
+}
+
+func (s *jsonScanner) oneValue(on, here targetSet, level int) error {
+	start := s.i
 	switch c := s.text[s.i]; {
 	case c == '{' || c == '[':
 		if level >= s.depth {
@@ -138,12 +150,13 @@ func (s *jsonScanner) value(on targetSet, level int) error {
 		}
 		s.set(here, "", jsonOther)
 		if c == '{' {
-			return s.object(on&^here, level)
+			return s.object(on, level)
 		}
-		return s.array(on&^here, level)
+		return s.array(on, level)
 	case c == '"':
 		raw, escaped, err := s.stringToken()
-		if err != nil || here == 0 {
+		if err != nil || here == 0 || s.unread {
+			s.set(here, "", jsonString)
 			return err
 		}
 		text, err := jsonText(raw, escaped)
