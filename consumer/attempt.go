@@ -82,6 +82,9 @@ func (a *attempt) work() {
 			result.Err = a.settle(result.Settlement)
 			result.LeaseLost = errors.Is(result.Err, inbox.ErrLeaseLost)
 		}
+		if a.claim.Ordering != inbox.OrderNone {
+			a.run.Wake() // the next one of its lane may be due
+		}
 		a.run.cfg.OnAttempt(a.run.settles, result)
 	}()
 	settled, err = a.call()

@@ -75,6 +75,34 @@ func TestWakeDuringAClaimIsNotLost(t *testing.T) {
 	})
 }
 
+// The next revision of a resource is due when the one before it is settled, not at the
+// next poll.
+func TestSettledForwardOfALaneWakesTheLoop(t *testing.T) {
+	for ordering, want := range map[inbox.Ordering]int{inbox.OrderLatest: 3, inbox.OrderNone: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &fakeQueue{}
+			add := func() {
+				q.add(1)
+				q.due[len(q.due)-1].Ordering = ordering
+			}
+			q.onSettle = func(inbox.Settlement) error {
+				if len(q.settlements()) < 2 {
+					add()
+				}
+				return nil
+			}
+			add()
+			c := newFake(t, q, accepting, nil)
+			stop := launch(t, c)
+			synctest.Wait()
+			if n := len(q.settlements()); n != want {
+				t.Errorf("ordering %q: %d settled before the poll, want %d", ordering, n, want)
+			}
+			stop()
+		})
+	}
+}
+
 func TestCaseE1_PollFindsWhatNobodyAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeQueue{}

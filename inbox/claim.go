@@ -18,11 +18,12 @@ const (
 	ReasonBodyPruned        = "body_pruned"
 )
 
-// claimSQL leases what is due, oldest first. A row whose lease has expired leaves
-// an attempt of unknown end behind; one that has no attempts or no time left is
-// blocked in place of being handed out. The payload is looked for by a scalar
+// claimSQL leases what is due and stands in no lane, oldest first. A row whose lease has
+// expired leaves an attempt of unknown end behind; one that has no attempts or no time
+// left is blocked in place of being handed out. The payload is looked for by a scalar
 // query: of NOT EXISTS the planner makes a hash of the whole table, at each claim.
-// Bodies beyond $7 bytes are left for the next claim, but for the first.
+// Bodies beyond $7 bytes are left for the next claim, but for the first. What is due in
+// lanes, and is older, keeps its places: at most $8.
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
@@ -37,9 +38,19 @@ due AS (
 		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $3 AND paused_at IS NOT NULL)
 	ORDER BY next_attempt_at, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+lanes AS (
+	SELECT id, next_attempt_at FROM hooklatch.outbox
+	WHERE destination = $3 AND ` + inLaneDue + ` AND next_attempt_at <= (SELECT now FROM t)
+		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
+	ORDER BY next_attempt_at, id LIMIT $8),
 summed AS (
-	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER (ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING) AS total FROM due),
-taken AS (SELECT * FROM summed WHERE spent IS NOT NULL OR total <= $7 OR total = size),
+	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER w AS total, row_number() OVER w AS place
+	FROM (
+		SELECT id, tenant, attempts, lease_until, next_attempt_at, size, spent, false AS ordered FROM due
+		UNION ALL
+		SELECT id, NULL, NULL, NULL, next_attempt_at, NULL, NULL, true FROM lanes) both_kinds
+	WINDOW w AS (ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING)),
+taken AS (SELECT * FROM summed WHERE NOT ordered AND place <= $4 AND (spent IS NOT NULL OR total <= $7 OR total = size)),
 lost AS (
 	INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
 	SELECT id, attempts, tenant, (SELECT now FROM t), 'unknown', 'the lease ran out before the attempt was settled', nullif($6::int8, 0)
@@ -53,7 +64,8 @@ UPDATE hooklatch.outbox o SET
 	lease_token = o.lease_token + 1,
 	lease_until = CASE WHEN spent IS NULL THEN (SELECT now FROM t) + $5::interval END
 FROM taken WHERE o.id = taken.id
-RETURNING (SELECT count(*) FROM due), o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until, o.next_attempt_at, o.expires_at`
+RETURNING (SELECT count(*) FROM due), taken.size, o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until,
+	o.next_attempt_at, o.expires_at`
 
 // claimedSQL reads what to hand over, each by its key and never by a join, which
 // the planner might turn into a scan.
@@ -69,6 +81,9 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
 	SELECT method, raw_query, headers, body FROM hooklatch.payload WHERE inbox_id = k.id AND variant = 0 OFFSET 0) p`
 
+// laneRounds is how many transactions of one Claim look at lanes.
+const laneRounds = 16
+
 // Claim leases forwards of one destination that are due, oldest first, at most
 // r.Limit, and returns them with what to hand over. Attempts are counted here,
 // so that one which kills its process is counted too. A paused destination has
@@ -77,63 +92,133 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	if r.Limit <= 0 || r.Lease <= 0 || r.Destination == "" {
 		return nil, errors.New("claim: destination, limit and lease are demanded")
 	}
-	var now *time.Time
-	if !r.Now.IsZero() {
-		now = &r.Now
-	}
 	var all []Forward
-	for {
-		var claimed []Forward
-		var more bool
-		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) (err error) {
-			claimed, more, err = s.claim(ctx, tx, now, r)
-			if err != nil {
-				return err
+	lanes := true
+	for round := 1; ; round++ {
+		c := &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes}
+		if lanes && round <= laneRounds {
+			c.window = laneChunk
+			if round == 1 {
+				c.window = min(max(4*r.Limit, 64), laneChunk)
 			}
-			return readClaimed(ctx, tx, claimed)
-		})
+		}
+		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) (err error) { return c.run(ctx, tx) })
 		if err != nil && len(all) > 0 {
 			return all, nil // these are leased
 		}
 		if err != nil {
 			return nil, storeError("claim", classify(err, false), err)
 		}
-		if len(claimed) > 0 {
+		if len(c.claimed) > 0 {
 			failpoint("after_claim")
 		}
+		s.tellOrder(c)
 		// A claim that comes back with fewer than asked for means that nothing more
 		// is due.
-		all = append(all, claimed...)
-		r.Limit -= len(claimed)
-		if !more || r.Limit == 0 {
+		all = append(all, c.claimed...)
+		r.Limit -= len(c.claimed)
+		lanes = c.moreLanes
+		if r.Limit == 0 || !c.more && !lanes {
 			return all, nil
 		}
 	}
 }
 
-// claim leases what fits into one transaction. There may be more that is due when
-// blocked ones took the places of others, or when the bodies were too large.
-func (s *Store) claim(ctx context.Context, tx pgx.Tx, now *time.Time, r ClaimRequest) (claimed []Forward, more bool, err error) {
-	rows, err := tx.Query(ctx, claimSQL, now, r.MaxAttempts, r.Destination, r.Limit, r.Lease, r.ConfigRevision, s.cfg.MaxBatchBytes)
-	if err != nil {
-		return nil, false, err
+// claiming is one transaction of a Claim.
+type claiming struct {
+	ClaimRequest
+	maxBytes int
+	window   int // how much that is due in lanes is looked at; 0: none
+
+	claimed   []Forward
+	due       int // outside lanes
+	bytes     int
+	more      bool // there may be more that is due outside lanes: these have been blocked, or were too large
+	moreLanes bool // and in lanes
+
+	superseded int
+	conflicts  []RevisionConflict
+}
+
+func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
+	var now *time.Time
+	if !c.Now.IsZero() {
+		now = &c.Now
 	}
-	var due int
-	f := Forward{Destination: r.Destination}
+	var lanes dueLanes
+	batch := &pgx.Batch{}
+	if c.window > 0 {
+		batch.Queue(laneDueSQL, now, c.Destination, c.window).Query(lanes.read)
+	}
+	batch.Queue(claimSQL, now, c.MaxAttempts, c.Destination, c.Limit, c.Lease, c.ConfigRevision, c.maxBytes, min(c.window, c.Limit)).Query(c.read)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	c.more = len(c.claimed) < c.due
+	if lanes.found > 0 && len(c.claimed) < c.Limit {
+		if err := c.claimLanes(ctx, tx, &lanes); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(c.claimed, func(a, b Forward) int {
+		return cmp.Or(a.NextAttemptAt.Compare(b.NextAttemptAt), cmp.Compare(a.ID, b.ID))
+	})
+	return readClaimed(ctx, tx, c.claimed)
+}
+
+func (c *claiming) read(rows pgx.Rows) error {
+	f := Forward{Destination: c.Destination}
+	var size int
 	var lease *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&due, &f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
+	_, err := pgx.ForEachRow(rows, []any{&c.due, &size, &f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
 		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
 		if f.State == Blocked {
 			return nil
 		}
 		f.LeaseUntil = *lease
-		claimed = append(claimed, f)
+		c.claimed = append(c.claimed, f)
+		c.bytes += size
 		return nil
 	})
-	slices.SortFunc(claimed, func(a, b Forward) int {
-		return cmp.Or(a.NextAttemptAt.Compare(b.NextAttemptAt), cmp.Compare(a.ID, b.ID))
+	return err
+}
+
+// claimLanes gives each lane that nobody else has locked its turn.
+func (c *claiming) claimLanes(ctx context.Context, tx pgx.Tx, due *dueLanes) error {
+	locked, err := lockLanes(ctx, tx, c.Destination, due, c.Limit-len(c.claimed)+4)
+	if err != nil || len(locked) == 0 {
+		return err
+	}
+	left, full := c.Limit-len(c.claimed), false
+	hasRoom := func(q *queued) bool {
+		fits := c.bytes == 0 || c.bytes+q.size <= c.maxBytes
+		if left == 0 || !fits {
+			full = true
+			return false
+		}
+		left--
+		c.bytes += q.size
+		return true
+	}
+	w := &turns{now: due.now, configRevision: c.ConfigRevision}
+	for _, f := range locked {
+		w.add(f, f.decide(due.now, c.MaxAttempts, hasRoom))
+	}
+	// What is left alone is left alone the next time, too.
+	progress := len(w.leases) > 0 || len(w.moves) > 0
+	c.moreLanes = progress && (w.again || full || due.found == c.window || len(locked) < len(due.lanes))
+	c.superseded = len(w.superseded)
+	return w.write(ctx, tx, c)
+}
+
+func (c *claiming) readLeased(rows pgx.Rows) error {
+	f := Forward{Destination: c.Destination}
+	_, err := pgx.ForEachRow(rows, []any{&f.ID, &f.State, &f.Ordering, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &f.LeaseUntil,
+		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
+		c.claimed = append(c.claimed, f)
+		return nil
 	})
-	return claimed, len(claimed) < due, err
+	return err
 }
 
 func readClaimed(ctx context.Context, tx pgx.Tx, claimed []Forward) error {

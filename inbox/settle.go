@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settling is a settlement on its way, and whether its lease was still held.
+// settling is a settlement on its way.
 type settling struct {
 	Settlement
-	held bool
+	held    bool // its lease was still held
+	ordered bool // its forward stands in a lane, and was moved
 }
 
 // Settle ends a lease: it moves the forward as s.Outcome says and appends the
@@ -126,9 +127,10 @@ WITH s AS MATERIALIZED (
 	AS u(id, token, number, state, delay_us, free, reason, released,
 		class, status, error, answer, duration_us, worker, config_revision, at, n)),
 l AS MATERIALIZED (
-	SELECT s.n, o.tenant, o.lease_token = s.token AS held, o.lease_token = s.token AND o.lease_until IS NOT NULL AS live
+	SELECT s.n, o.tenant, o.lane IS NOT NULL AS ordered, o.lease_token = s.token AS held,
+		o.lease_token = s.token AND o.lease_until IS NOT NULL AS live
 	FROM s CROSS JOIN LATERAL (
-		SELECT tenant, lease_token, lease_until FROM hooklatch.outbox WHERE id = s.id FOR UPDATE) o),
+		SELECT tenant, lane, lease_token, lease_until FROM hooklatch.outbox WHERE id = s.id FOR UPDATE) o),
 u AS (
 	UPDATE hooklatch.outbox o SET
 		state = CASE WHEN s.released THEN o.state ELSE s.state END,
@@ -145,26 +147,70 @@ a AS (
 		nullif(s.error, ''), s.answer, nullif(s.worker, ''), nullif(s.config_revision, 0)
 	FROM s JOIN l USING (n) WHERE NOT s.released AND (l.live OR NOT l.held)
 	ON CONFLICT DO NOTHING)
-SELECT n, held FROM l`
+SELECT n, held, live AND ordered FROM l`
+
+// lockSettledSQL locks the lanes of the forwards that are settled, before anything of
+// them is read.
+const lockSettledSQL = `
+SELECT id FROM hooklatch.resource WHERE id IN (
+	SELECT (SELECT r.id FROM hooklatch.resource r WHERE r.destination = o.destination AND r.lane = o.lane)
+	FROM unnest($1::int8[]) AS k(id)
+	CROSS JOIN LATERAL (SELECT destination, lane FROM hooklatch.outbox WHERE id = k.id AND lane IS NOT NULL OFFSET 0) o)
+ORDER BY id FOR UPDATE`
+
+// appliedSQL moves lanes on to what their destinations have accepted. A delete stays as
+// a tombstone: what is older is never sent after it.
+const appliedSQL = `
+UPDATE hooklatch.resource r SET
+	applied = greatest(r.applied, x.revision), passed = greatest(r.passed, x.revision),
+	deleted = CASE WHEN x.revision >= coalesce(r.applied, 0) THEN x.deleted ELSE r.deleted END,
+	applied_at = x.settled_at, touched_at = x.settled_at
+FROM (
+	SELECT (SELECT l.id FROM hooklatch.resource l WHERE l.destination = o.destination AND l.lane = o.lane) AS id,
+		o.revision, o.settled_at, i.deleted
+	FROM unnest($1::int8[]) AS k(id)
+	CROSS JOIN LATERAL (SELECT * FROM hooklatch.outbox WHERE id = k.id AND state = 'accepted' OFFSET 0) o
+	CROSS JOIN LATERAL (SELECT deleted FROM hooklatch.inbox WHERE id = o.inbox_id OFFSET 0) i) x
+WHERE r.id = x.id`
 
 // settle runs the work in the order of the forwards' ids, so that two batches
-// never wait for each other in a circle.
+// never wait for each other in a circle. Then it lets the lanes go on.
 func settle(ctx context.Context, tx pgx.Tx, work []*settling) error {
 	slices.SortFunc(work, func(a, b *settling) int { return cmp.Compare(a.ForwardID, b.ForwardID) })
-	for _, w := range work {
-		w.held = false
+	ids := make([]int64, len(work))
+	for i, w := range work {
+		w.held, w.ordered, ids[i] = false, false, w.ForwardID
 	}
-	rows, err := tx.Query(ctx, settleSQL, settleArgs(work)...)
-	if err != nil {
+	var lanes, moved []int64
+	batch := &pgx.Batch{}
+	batch.Queue(lockSettledSQL, ids).Query(func(rows pgx.Rows) (err error) {
+		lanes, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	batch.Queue(settleSQL, settleArgs(work)...).Query(func(rows pgx.Rows) error {
+		var n int
+		var held, ordered bool
+		_, err := pgx.ForEachRow(rows, []any{&n, &held, &ordered}, func() error {
+			work[n-1].held, work[n-1].ordered = held, ordered
+			return nil
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	var n int
-	var held bool
-	_, err = pgx.ForEachRow(rows, []any{&n, &held}, func() error {
-		work[n-1].held = held
+	for _, w := range work {
+		if w.ordered {
+			moved = append(moved, w.ForwardID)
+		}
+	}
+	if len(moved) == 0 {
 		return nil
-	})
-	return err
+	}
+	batch = &pgx.Batch{}
+	batch.Queue(appliedSQL, moved)
+	batch.Queue(rouseSQL, lanes, nil)
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 var stateOf = map[Outcome]State{

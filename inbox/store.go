@@ -28,6 +28,12 @@ type Config struct {
 	// OnBatch is called after each committed accept transaction with its number of
 	// deliveries and the time it took, from taking a connection to COMMIT's answer.
 	OnBatch func(rows int, took time.Duration)
+	// OnSuperseded is called after a claim that took n forwards out of their lanes,
+	// because a later revision was sent or waits. It must not block.
+	OnSuperseded func(destination string, n int)
+	// OnRevisionConflict is called once for each delivery whose revision of its resource
+	// had come before with another body. The first stays. It must not block.
+	OnRevisionConflict func(RevisionConflict)
 }
 
 // writers is the number of accept transactions at once. One is enough for the

@@ -1,0 +1,89 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Who closes a gap.
+const (
+	closedByArrival = "arrival"
+	closedByRelease = "release"
+	closedByTimeout = "timeout"
+)
+
+// missing is the open gap of a lane.
+type missing struct {
+	first, last int64
+	openedAt    time.Time
+}
+
+const laneGapsSQL = `
+SELECT resource, first_missing, last_missing, opened_at FROM hooklatch.gap WHERE resource = ANY($1::int8[]) AND closed_at IS NULL`
+
+func readLaneGaps(rows pgx.Rows, byID map[int64]*laneFacts) error {
+	var resource int64
+	var g missing
+	_, err := pgx.ForEachRow(rows, []any{&resource, &g.first, &g.last, &g.openedAt}, func() error {
+		one := g
+		byID[resource].gap = &one
+		return nil
+	})
+	return err
+}
+
+// arrivedSQL finds the revisions between what is passed and the first of a lane that
+// are here, and of which nothing is to be sent: a person has cancelled them, or no
+// route leads here. They are no gap. One snapshot sees a delivery with its forwards or
+// not at all.
+const arrivedSQL = `
+SELECT k.id, a.revision FROM unnest($1::int8[], $2::int8[]) AS k(id, front)
+CROSS JOIN LATERAL (
+	SELECT tenant, source, destination, lane, resource_type, resource_id, passed FROM hooklatch.resource WHERE id = k.id OFFSET 0) r
+CROSS JOIN LATERAL (
+	SELECT i.id, i.revision FROM (
+		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE resource_id = r.resource_id AND resource_type = r.resource_type
+			AND revision > r.passed AND revision < k.front ORDER BY revision LIMIT 1000)
+		UNION ALL
+		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE r.resource_type = '' AND resource_id = r.resource_id
+			AND resource_type IS NULL AND revision > r.passed AND revision < k.front ORDER BY revision LIMIT 1000)) i
+	WHERE i.tenant = r.tenant AND i.source = r.source) a
+WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = a.id AND o.destination = r.destination
+	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked')) IS NULL
+ORDER BY k.id, a.revision`
+
+const (
+	closeGapSQL = `UPDATE hooklatch.gap SET closed_at = $2, closed_by = $3 WHERE resource = $1 AND closed_at IS NULL`
+
+	openNewGapSQL = `
+INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at)
+SELECT tenant, id, $2, $3, $4 FROM hooklatch.resource WHERE id = $1
+ON CONFLICT (resource) WHERE closed_at IS NULL DO UPDATE SET first_missing = excluded.first_missing, last_missing = excluded.last_missing`
+)
+
+const gapCountSQL = `
+SELECT r.source, count(*) FROM hooklatch.gap g JOIN hooklatch.resource r ON r.id = g.resource WHERE g.closed_at IS NULL GROUP BY r.source`
+
+// GapCounts counts the open gaps of each source that has any.
+func (s *Store) GapCounts(ctx context.Context) (map[string]int, error) {
+	counts := map[string]int{}
+	err := s.as(ctx, roleRead, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, gapCountSQL)
+		if err != nil {
+			return err
+		}
+		var source string
+		var n int
+		_, err = pgx.ForEachRow(rows, []any{&source, &n}, func() error {
+			counts[source] = n
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, readError("count gaps", err)
+	}
+	return counts, nil
+}
