@@ -20,6 +20,7 @@ func TestX49_PostgresStopsAndComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wholeAtEnd(t, store)
 	const n = 300
 	accept(t, store, numbered(n)...)
 	var handed atomic.Int64
@@ -76,6 +77,7 @@ func TestSettlementWhoseAnswerWasLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			wholeAtEnd(t, store)
 			accept(t, store, "d1")
 			h := HandlerFunc(func(context.Context, Forward) error {
 				proxy.AtCommit(fault, 1)

@@ -26,7 +26,21 @@ func newStore(t *testing.T) (*inbox.Store, *pgxpool.Pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wholeAtEnd(t, store)
 	return store, pool
+}
+
+// wholeAtEnd audits the inbox when the test is over: whatever it did, the tables agree.
+func wholeAtEnd(t *testing.T, store *inbox.Store) {
+	t.Cleanup(func() {
+		for d, err := range store.Audit(context.Background(), inbox.AuditRequest{Bodies: true}) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Errorf("audit: %s", d)
+		}
+	})
 }
 
 func accept(t *testing.T, store *inbox.Store, ids ...string) {

@@ -133,6 +133,7 @@ func TestAcceptMakesAHashThatIsMissing(t *testing.T) {
 
 func TestX28_OtherBytesAreAConflictAndOverwriteNothing(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	first := accept(t, s, delivery("dlv_1", "one"))
 	for i, body := range []string{"two", "two", "three"} {
 		_, err := s.Accept(t.Context(), delivery("dlv_1", body))
@@ -180,6 +181,7 @@ func TestX30_SameIDInTwoSourcesAndTenants(t *testing.T) {
 // One hundred at once over two stores, as two processes have.
 func TestX27_HundredEqualDeliveriesAtOnceAreOneRow(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	other, err := New(pool, Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -218,6 +220,7 @@ func TestX27_HundredEqualDeliveriesAtOnceAreOneRow(t *testing.T) {
 
 func TestX28_TwoBodiesAtOnceHaveOneWinner(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	other, err := New(pool, Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -24,12 +24,23 @@ func audited(t testing.TB, s *Store, r AuditRequest) (all []Discrepancy) {
 	return all
 }
 
-// mustBeWhole is the end of a test that did harm: whatever happened, the tables agree.
-func mustBeWhole(t testing.TB, s *Store) {
-	t.Helper()
-	for _, d := range audited(t, s, AuditRequest{Bodies: true}) {
-		t.Errorf("audit: %s", d)
-	}
+// wholeAtEnd audits the inbox when the test is over: whatever it did to the store, the
+// tables agree.
+func wholeAtEnd(t testing.TB, pool *pgxpool.Pool) {
+	t.Cleanup(func() {
+		s, err := New(pool, Config{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for d, err := range s.Audit(context.Background(), AuditRequest{Bodies: true}) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Errorf("audit: %s", d)
+		}
+	})
 }
 
 // auditScene is an inbox with something in every state, in which nothing is wrong.

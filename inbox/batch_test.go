@@ -71,6 +71,7 @@ func (m verdictsModel) twins(body string) (ids []string) {
 // wherever the batch is cut, and whatever of its senders' oddities a source allows for.
 func TestX29_BatchEqualsItsMembersOneByOne(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
@@ -118,6 +119,7 @@ func TestX29_BatchEqualsItsMembersOneByOne(t *testing.T) {
 // E5: one id with two bodies in one group commit.
 func TestCaseE5_SameIDTwiceInOneCommit(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	var members []*member[*acceptance]
 	for _, d := range []Delivery{delivery("e", "h1"), delivery("e", "h2"), delivery("neighbour", "h1")} {
 		work, err := newAcceptance(d)

@@ -16,6 +16,7 @@ import (
 func faulty(t *testing.T) (*Store, *pgxpool.Pool, *inboxtest.FaultProxy) {
 	t.Helper()
 	direct := inboxtest.New(t)
+	wholeAtEnd(t, direct)
 	proxy := inboxtest.NewFaultProxy(t, direct.Config().ConnString())
 	pool, err := pgxpool.New(t.Context(), proxy.URL())
 	if err != nil {

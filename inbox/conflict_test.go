@@ -14,6 +14,7 @@ import (
 // default isolation is.
 func TestX28_CapOfConflictsHoldsUnderAnyDefaultIsolation(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	exec(t, pool, fmt.Sprintf(`ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'`,
 		pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()))
 	pool.Reset()

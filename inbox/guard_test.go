@@ -202,6 +202,7 @@ func TestBodyGuardOfABatchWhoseFirstLosesItsID(t *testing.T) {
 // 100 ids for one body at once, over two processes: one row.
 func TestBodyGuardHoldsUnderLoad(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	other, err := New(pool, Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,7 +120,11 @@ func (m *model) settle(t *rapid.T) {
 	}
 	lease := rapid.SampledFrom(m.leases).Draw(t, "lease")
 	outcome := rapid.SampledFrom([]Outcome{OutcomeAccepted, OutcomeRetry, OutcomeBlocked, OutcomeReleased}).Draw(t, "outcome")
-	st := Settlement{ForwardID: lease.ID, Token: lease.Token, Attempt: lease.Attempt, Outcome: outcome, Class: "5xx", Delay: 30 * time.Second, Now: m.now}
+	class := "5xx"
+	if outcome == OutcomeAccepted {
+		class = "2xx"
+	}
+	st := Settlement{ForwardID: lease.ID, Token: lease.Token, Attempt: lease.Attempt, Outcome: outcome, Class: class, Delay: 30 * time.Second, Now: m.now}
 	st.Free = outcome == OutcomeRetry && rapid.Bool().Draw(t, "free")
 	err := m.s.Settle(t.Context(), st)
 
@@ -128,8 +133,11 @@ func (m *model) settle(t *rapid.T) {
 		if !errors.Is(err, ErrLeaseLost) {
 			t.Fatalf("stale settle: %v, want ErrLeaseLost", err)
 		}
-		if late := fmt.Sprint(lease.Attempt, " 5xx late"); outcome != OutcomeReleased && !slices.Contains(f.ledger, late) {
-			f.ledger = append(f.ledger, late)
+		known := slices.ContainsFunc(f.ledger, func(line string) bool {
+			return strings.HasPrefix(line, fmt.Sprint(lease.Attempt, " ")) && strings.HasSuffix(line, " late")
+		})
+		if outcome != OutcomeReleased && !known {
+			f.ledger = append(f.ledger, fmt.Sprint(lease.Attempt, " ", class, " late"))
 		}
 		return
 	}
@@ -154,7 +162,7 @@ func (m *model) settle(t *rapid.T) {
 		f.attempts--
 		return
 	}
-	f.ledger = append(f.ledger, fmt.Sprint(lease.Attempt, " 5xx"))
+	f.ledger = append(f.ledger, fmt.Sprint(lease.Attempt, " ", class))
 }
 
 func (m *model) wait(t *rapid.T) {
@@ -199,6 +207,7 @@ func (m *model) check(t *rapid.T) {
 // Whatever happens in whatever order, the database is what the model is.
 func TestInboxIsItsModel(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++

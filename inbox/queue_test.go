@@ -136,6 +136,7 @@ func TestSettleMovesTheForward(t *testing.T) {
 // P05, E9: the late finisher changes nothing but the ledger.
 func TestP05_LostLeaseChangesNothing(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	r := accept(t, s, delivery("dlv_1", "x"))
 	late := claimOne(t, s, time.Time{})
 	now := time.Now().Add(2 * time.Minute) // the lease of a minute is over
@@ -175,6 +176,7 @@ func TestP05_LostLeaseChangesNothing(t *testing.T) {
 // A stale and a live settlement of one forward may share a batch.
 func TestSettleOfTwoLeasesInOneBatch(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	r := accept(t, s, delivery("dlv_1", "x"))
 	late := claimOne(t, s, time.Time{})
 	holder := claimOne(t, s, time.Now().Add(2*time.Minute))
@@ -323,6 +325,7 @@ func TestPausedDestinationHasNothingDue(t *testing.T) {
 // killed: each forward ends once, and no stale settlement is taken.
 func TestP05_StallingWorkersSettleOnce(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	const n = 300
 	for i := range n {
 		accept(t, s, delivery(fmt.Sprint(i), "x"))

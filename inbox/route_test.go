@@ -151,6 +151,7 @@ func TestP14_RouteRefusesWhatCannotBeSent(t *testing.T) {
 func TestX47_RouteManyAtOnceMakesOneForwardEach(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	id := unrouted(t, s, "dlv_1")
 	var mu sync.Mutex
 	var all []string

@@ -100,6 +100,7 @@ func TestCaseE6_LoserOfTheRaceWaitsForTheWinner(t *testing.T) {
 func TestX36_HeldKeySpoilsNoOtherMember(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	tx := begin(t, pool)
 	held := delivery("dlv_1", "held")
 	if _, err := tx.Exec(t.Context(), playWinnerSQL, held.BodyHash[:]); err != nil {
@@ -134,6 +135,7 @@ func TestX36_HeldKeySpoilsNoOtherMember(t *testing.T) {
 // X37: a member that the database refuses fails alone, and its retries go alone.
 func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	exec(t, pool, `CREATE FUNCTION hooklatch.refuse() RETURNS trigger LANGUAGE plpgsql AS
 		$$BEGIN IF NEW.delivery_id = 'poison' THEN RAISE 'refused' USING ERRCODE = '22003'; END IF; RETURN NEW; END$$`)
 	exec(t, pool, `CREATE TRIGGER refuse BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION hooklatch.refuse()`)
@@ -167,6 +169,7 @@ func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 func TestRefusedDeliveriesUseOneConnection(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	d := delivery("dlv_1", "x")
 	tx := begin(t, pool)
 	if _, err := tx.Exec(t.Context(), playWinnerSQL, d.BodyHash[:]); err != nil {
@@ -282,6 +285,7 @@ func TestCaseE4_OppositeOrdersDoNotDeadlock(t *testing.T) {
 // X32: a database that takes no writes.
 func TestX32_ReadOnlyDatabaseIsUnavailableAndComesBack(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	accept(t, s, delivery("dlv_1", "x"))
 	if _, err := s.Ready(t.Context()); err != nil {
 		t.Errorf("ready: %v", err)
@@ -341,6 +345,7 @@ func TestX40_MissingTableIsInternal(t *testing.T) {
 // E3: the cache of prepared statements of one connection is wrong.
 func TestCaseE3_StalePreparedStatementIsTriedOnceMore(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	accept(t, s, delivery("dlv_1", "x"))
 	for _, c := range pool.AcquireAllIdle(t.Context()) {
 		if _, err := c.Exec(t.Context(), `DEALLOCATE ALL`); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
@@ -47,6 +48,30 @@ func number(t *testing.T, pool *pgxpool.Pool, sql string) (n int) {
 	return n
 }
 
+// wholeAtEnd audits the inbox when the test is over: whatever happened, the tables agree.
+func wholeAtEnd(t *testing.T, database string) {
+	t.Cleanup(func() {
+		pool, err := pgxpool.New(context.Background(), database)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer pool.Close()
+		store, err := inbox.New(pool, inbox.Config{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for d, err := range store.Audit(context.Background(), inbox.AuditRequest{Bodies: true}) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Errorf("audit: %s", d)
+		}
+	})
+}
+
 func post(t *testing.T, s *site, url, id, body string) answer {
 	t.Helper()
 	return do(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, s.request(url, id, body))
@@ -64,6 +89,7 @@ func TestX34_KilledBetweenCommitAndAnswer(t *testing.T) {
 			backend := httptest.NewServer(received)
 			t.Cleanup(backend.Close)
 			pool := inboxtest.New(t)
+			wholeAtEnd(t, pool.Config().ConnString())
 			fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 
 			p, url := s.run(fault.URL(), backend.URL, "--role", "receive")
@@ -106,6 +132,7 @@ func TestX34_KilledBetweenCommitAndAnswer(t *testing.T) {
 func TestX42_KilledBetweenTheAppsAnswerAndSettle(t *testing.T) {
 	s, received := newSite(t), &app{}
 	pool := inboxtest.New(t)
+	wholeAtEnd(t, pool.Config().ConnString())
 	fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(received.requests()) == 0 {
@@ -159,6 +186,7 @@ func TestX33_CutInCommitIs503AndTheRetrySettlesIt(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			pool := inboxtest.New(t)
+			wholeAtEnd(t, pool.Config().ConnString())
 			fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 			_, url := s.run(fault.URL(), "http://127.0.0.1:9", "--role", "receive")
 			fault.AtCommit(c.fault, 1)
@@ -181,6 +209,7 @@ func TestX33_CutInCommitIs503AndTheRetrySettlesIt(t *testing.T) {
 func TestX27_HundredAtOnceOverTwoProcesses(t *testing.T) {
 	s := newSite(t)
 	pool := inboxtest.New(t)
+	wholeAtEnd(t, pool.Config().ConnString())
 	var urls [2]string
 	for i := range urls {
 		_, urls[i] = s.run(pool.Config().ConnString(), "http://127.0.0.1:9", "--role", "receive")
@@ -230,6 +259,7 @@ func TestX43_StoppedBeyondItsLease(t *testing.T) {
 	backend := httptest.NewServer(received)
 	t.Cleanup(backend.Close)
 	pool := inboxtest.New(t)
+	wholeAtEnd(t, pool.Config().ConnString())
 	_, url := s.run(pool.Config().ConnString(), backend.URL, "--role", "receive")
 	if a := post(t, s, url, "dlv_1", "{}"); a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -272,6 +302,7 @@ func TestP13_SecretsAndBodiesStayWhereTheyBelong(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	t.Cleanup(backend.Close)
 	pool := inboxtest.New(t)
+	wholeAtEnd(t, pool.Config().ConnString())
 	p, url := s.run(pool.Config().ConnString(), backend.URL)
 	const canary = "canary-of-the-body"
 	first := s.request(url, "dlv_1", canary+"-1")

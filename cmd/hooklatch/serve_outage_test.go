@@ -15,6 +15,7 @@ func TestServeRidesOutADatabaseThatGoesAndComes(t *testing.T) {
 	s := newSite(t)
 	s.config(appURL)
 	cluster := inboxtest.NewCluster(t)
+	wholeAtEnd(t, cluster.URL())
 	sv := startServe(t, s, cluster.URL())
 	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_1", "{}")); a.status != 202 {
 		t.Fatalf("before: %d %s", a.status, a.body)

@@ -82,6 +82,7 @@ func TestServeThroughATransactionPooler(t *testing.T) {
 	s := newSite(t)
 	s.config(appURL, "database: {pooler: pgbouncer, migrate: auto}")
 	database := sibling(t, inboxtest.URL(t), "")
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, startPgbouncer(t, database))
 	sv.line(`"msg":"migrated"`)
 

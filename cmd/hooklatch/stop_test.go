@@ -39,6 +39,7 @@ func stopUnderLoad(t *testing.T, s *site, top string, newTransport func() *http.
 	app, appURL := startApp(t)
 	s.config(appURL, top, "stop: {lame_duck: 1s, shutdown: 10s, attempts: 10s, total: 20s}")
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 
 	var mu sync.Mutex
@@ -158,6 +159,7 @@ func TestP12_AnAttemptThatDoesNotEndLeavesNoLease(t *testing.T) {
 	s := newSite(t)
 	s.config(appURL, "stop: {lame_duck: 1ms, attempts: 300ms}")
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 	if a := do(t, http.DefaultClient, s.request(sv.url, "dlv_1", "{}")); a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
