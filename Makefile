@@ -52,6 +52,10 @@ postgres: ## install the binaries of Postgres, unless they are there or DATABASE
 bench: postgres ## accepted requests per second beside references; ARGS="-connections 64 -body 65536"
 	@$(GO) run ./cmd/bench $(ARGS)
 
+.PHONY: bench-retention
+bench-retention: postgres ## two ways to keep bodies until they are old; ARGS="-rows 10000000", which takes 10 GB
+	@$(GO) run ./cmd/bench retention $(ARGS)
+
 .PHONY: octokit
 octokit: postgres ## send 329 real GitHub events through serve; skipped without npm
 	@if ! command -v npm >/dev/null; then echo 'skipped: npm is not installed, and the events come from an npm package'; exit 0; fi; \

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -80,47 +79,6 @@ func (s *Store) recorded(ctx context.Context, t *Tallies) (bool, error) {
 		return false, fmt.Errorf("record tallies: %w: the earlier try has not ended", ErrBusy)
 	}
 	return status == "committed", nil
-}
-
-// How long tallies are kept. The last use of a key stays, however old.
-const (
-	RefusalAge = 30 * 24 * time.Hour
-	KeyUseAge  = 90 * 24 * time.Hour
-)
-
-// pruneRows is the most rows of a table that one PruneTallies removes.
-const pruneRows = 1000
-
-// Rows that another process is deleting are left to it.
-const pruneRefusalsSQL = `
-DELETE FROM hooklatch.refusal WHERE id IN (
-	SELECT id FROM hooklatch.refusal WHERE minute < $1 ORDER BY minute, id LIMIT $2 FOR UPDATE SKIP LOCKED)`
-
-const pruneKeyUsesSQL = `
-DELETE FROM hooklatch.key_use WHERE (source, tenant, key_id, scheme, hour) IN (
-	SELECT source, tenant, key_id, scheme, hour FROM hooklatch.key_use u
-	WHERE hour < $1 AND EXISTS (SELECT FROM hooklatch.key_use l
-		WHERE l.source = u.source AND l.tenant = u.tenant AND l.key_id = u.key_id AND l.scheme = u.scheme AND l.hour > u.hour)
-	ORDER BY hour LIMIT $2 FOR UPDATE SKIP LOCKED)`
-
-// PruneTallies removes refusals older than RefusalAge and uses of keys older than
-// KeyUseAge, at most 1,000 of each, and says whether there may be more: who goes on
-// until there are none keeps both tables bounded. The last use of each key stays.
-func (s *Store) PruneTallies(ctx context.Context, now time.Time) (more bool, err error) {
-	count := func(tag pgconn.CommandTag) error {
-		more = more || tag.RowsAffected() == pruneRows
-		return nil
-	}
-	err = s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.Queue(pruneRefusalsSQL, now.Add(-RefusalAge), pruneRows).Exec(count)
-		batch.Queue(pruneKeyUsesSQL, now.Add(-KeyUseAge), pruneRows).Exec(count)
-		return tx.SendBatch(ctx, batch).Close()
-	})
-	if err != nil {
-		return false, storeError("prune tallies", classify(err, false), err)
-	}
-	return more, nil
 }
 
 // clip cuts text to what its column holds.

@@ -366,9 +366,7 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	record(t, s, []Refusal{refused(-31*day, "a", "", ""), refused(-29*day, "b", "", "")},
 		[]KeyUse{used(-200*day, "k1", 1, 0), used(-100*day, "k1", 1, 0), used(-300*day, "k2", 1, 0), used(-250*day, "k2", 1, 0),
 			used(0, "k3", 1, 0), used(-89*day, "k3", 1, 0), used(-91*day, "k3", 1, 0), tenant, source, scheme})
-	if more, err := s.PruneTallies(t.Context(), noon); err != nil || more {
-		t.Fatal(more, err)
-	}
+	prune(t, s, Retention{Refusals: noon.Add(-30 * day), KeyUses: noon.Add(-90 * day)})
 	if got := refusals(t, s, RefusalFilter{}); len(got) != 1 || got[0].Reason != "b" {
 		t.Errorf("refusals left: %+v", got)
 	}
@@ -379,38 +377,6 @@ func TestPruningLeavesTheLastUseOfEachKey(t *testing.T) {
 	want := "k1 96 to 96, k1 100 to 100, k2 250 to 250, k3 89 to 0, k1 98 to 98, k1 97 to 97"
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.key_use`); n != 7 || strings.Join(left, ", ") != want {
 		t.Errorf("%d rows left: %s", n, left)
-	}
-}
-
-// A flood makes more rows in an hour than one pruning removes.
-func TestPruningSaysThatThereIsMore(t *testing.T) {
-	t.Parallel()
-	for table, old := range map[string]string{
-		"refusal": `INSERT INTO hooklatch.refusal (tenant, source, minute, code, reason, key_id, cause, count, first_at, last_at, body_size)
-			SELECT 't1', 'src1', $1::timestamptz - make_interval(days => 31, mins => n), 'c', 'r', '', '', 1, $1, $1, 0 FROM generate_series(1, 2500) n`,
-		"key_use": `INSERT INTO hooklatch.key_use (source, tenant, key_id, scheme, hour, accepted, retiring, last_used)
-			SELECT 'src1', 't1', 'k1', 's', $1::timestamptz - make_interval(days => 91, hours => n), 1, 0, $1 FROM generate_series(0, 2500) n`,
-	} {
-		s, pool := newStore(t)
-		exec(t, pool, old, noon)
-		rows := `SELECT count(*) FROM hooklatch.` + table
-		before, runs := count(t, pool, rows), 1
-		for ; runs < 10; runs++ {
-			more, err := s.PruneTallies(t.Context(), noon)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := count(t, pool, rows)
-			if before-n > pruneRows {
-				t.Errorf("%s: one pruning has removed %d rows", table, before-n)
-			}
-			if before = n; !more {
-				break
-			}
-		}
-		if want := map[string]int{"key_use": 1}[table]; before != want || runs != 3 {
-			t.Errorf("%s: %d rows are left after %d prunings", table, before, runs)
-		}
 	}
 }
 
@@ -446,8 +412,8 @@ func TestTalliesWithoutPreparedStatements(t *testing.T) {
 	if got := usages(t, s, KeyUsageFilter{Since: noon}); len(got) != 1 || got[0].Accepted != 2 {
 		t.Errorf("uses: %+v", got)
 	}
-	if _, err := s.PruneTallies(t.Context(), noon.Add(2*RefusalAge)); err != nil || len(refusals(t, s, RefusalFilter{})) != 0 {
-		t.Errorf("pruned: %v", err)
+	if prune(t, s, Retention{Refusals: noon.Add(time.Hour)}); len(refusals(t, s, RefusalFilter{})) != 0 {
+		t.Error("not pruned")
 	}
 }
 

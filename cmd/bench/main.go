@@ -13,6 +13,8 @@
 //
 // Load, server and database share one machine: only the ratios mean something
 // elsewhere.
+//
+// bench retention measures two ways to keep bodies; see docs/retention.md.
 package main
 
 import (
@@ -48,6 +50,14 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "retention" {
+		r, err := retentionFlags(os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(2)
+		}
+		finish(r.run)
+	}
 	var o options
 	var connections string
 	flag.StringVar(&connections, "connections", "1,8,64,256", "numbers of connections, by commas, 256 at most")
@@ -60,9 +70,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
+	finish(func(ctx context.Context) error { return run(ctx, o) })
+}
+
+// finish runs do until it ends or a signal comes, and exits.
+func finish(do func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
-	err := run(ctx, o)
+	err := do(ctx)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "bench: interrupted")
@@ -71,6 +86,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 // check refuses what the contenders cannot run: serve takes 256 requests at once,

@@ -18,7 +18,7 @@ import (
 // part of the design and not of this version: it is refused by name, since a
 // silently ignored rule is worse than none.
 type config struct {
-	_ struct{} `later:"upstream,retention,refusals,console,traces,trusted_proxies,proxy_protocol"`
+	_ struct{} `later:"upstream,console,traces,trusted_proxies,proxy_protocol"`
 
 	Version  int            `json:"version" jsonschema:"version of this format: 1"`
 	Listen   listenConfig   `json:"listen" jsonschema:"where to listen"`
@@ -28,6 +28,9 @@ type config struct {
 
 	Sources      map[string]*sourceConfig      `json:"sources" jsonschema:"trusted senders, by name"`
 	Destinations map[string]*destinationConfig `json:"destinations,omitempty" jsonschema:"where deliveries are handed on, by name"`
+
+	Retention retentionConfig `json:"retention,omitzero" jsonschema:"how long what was received is kept. What an open forward needs stays, however old"`
+	Refusals  refusalsConfig  `json:"refusals,omitzero" jsonschema:"how long is kept what was refused"`
 
 	Limits limitsConfig `json:"limits,omitzero" jsonschema:"bounds of the whole process"`
 	Stop   stopConfig   `json:"stop,omitzero" jsonschema:"times of a graceful stop"`
@@ -256,6 +259,7 @@ func (c *config) fill() {
 		setDefault(c, at+".retry.max_attempts", &d.Retry.MaxAttempts, 12)
 		setDefault(c, at+".retry.deadline", &d.Retry.Deadline, duration(24*time.Hour))
 	}
+	c.fillRetention()
 	setDefault(c, "limits.in_flight", &c.Limits.InFlight, 256)
 	setDefault(c, "limits.body_bytes", &c.Limits.BodyBytes, 64<<20)
 	setDefault(c, "stop.lame_duck", &c.Stop.LameDuck, duration(5*time.Second))

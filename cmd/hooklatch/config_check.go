@@ -66,6 +66,7 @@ func (ch *checker) config() {
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		ch.source(name, c.Sources[name])
 	}
+	ch.retention()
 	ch.routes()
 	ch.tenants()
 	for _, name := range slices.Sorted(maps.Keys(c.Destinations)) {

@@ -74,6 +74,18 @@ func TestConfigurationErrors(t *testing.T) {
 		{"timeout of gaps under latest", "forward: [app]", "forward: [app]\n    resource: {id: /id, revision: /rev}\n    ordering: latest\n    gap_timeout: 15m", "13:18 gap_timeout needs ordering strict: with latest nothing waits for a revision that is missing"},
 		{"timeout of gaps of zero", "forward: [app]", "forward: [app]\n    resource: {id: /id, revision: /rev}\n    ordering: strict\n    gap_timeout: 0s", "13:18 gap_timeout must be more than 0"},
 		{"conflict rule of a later version", "forward: [app]", "forward: [app]\n    on_conflict: accept_first", "11:18 on_conflict accept_first is not in this version: reject is"},
+		{"retention", "version: 1", "version: 1\nretention: {body: 3d, identity: 90d, attempts: 3d}\nrefusals: {keep: 1d, max_rows: 5000}", ""},
+		{"nothing outlives its delivery", "version: 1", "version: 1\nretention: {identity: 40d, body: 41d, attempts: 60d}", `2:34 body must not be longer than identity, 40d: a body goes with its delivery
+2:49 attempts must not be longer than identity, 40d: they go with their delivery`},
+		{"identity below the replay window", "version: 1", "version: 1\nretention: {identity: 9m}", "2:23 identity must be 10m at least: within that time a captured request of source billing verifies, and it would be taken as new"},
+		{"identity below the replay window of a source's own tolerance", "version: 1", "version: 1\nretention: {identity: 3h}\ndefaults: {tolerance: 1h}", ""},
+		{"retention of zero", "version: 1", "version: 1\nretention: {body: 0s, identity: 0d, attempts: 0h}\nrefusals: {keep: 0d, max_rows: 10}", `2:19 body must be more than 0
+2:33 identity must be more than 0
+2:47 attempts must be more than 0
+3:18 keep must be more than 0
+3:32 max_rows must be 1000 to 10000000`},
+		{"retention without a unit", "version: 1", "version: 1\nretention: {body: 30}", `2:19 "30" has no unit: write 30s for seconds (ms, s, m, h, d)`},
+		{"explaining refusals, which is in a later version", "version: 1", "version: 1\nrefusals: {explain: true}", "2:12 explain is not in this version"},
 		{"ACME", "listen:", "tls: {mode: acme}\nlisten:", "2:13 mode acme is not in this version: files and off are"},
 		{"three schemes", "scheme: zhisou-v1", "scheme: [zhisou-v1, github, stripe]", "7:13 a list of schemes holds two: the one that the sender leaves and the one that it goes over to"},
 		{"one scheme in a list", "scheme: zhisou-v1", "scheme: [zhisou-v1]", "7:13 a list of schemes holds two: the one that the sender leaves and the one that it goes over to"},

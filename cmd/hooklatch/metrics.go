@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/proxy"
 	"github.com/hooklatch/hooklatch/verify"
 )
@@ -31,6 +32,8 @@ type metrics struct {
 
 	attempts, leaseLost *prometheus.CounterVec
 	attemptDuration     *prometheus.HistogramVec
+
+	pruned *prometheus.CounterVec
 
 	clockOffset prometheus.Gauge
 }
@@ -92,13 +95,15 @@ func newMetrics() *metrics {
 		leaseLost:       counter("lease_lost_total", "Attempts whose lease was gone when they ended.", "destination"),
 		attemptDuration: histogram("attempt_duration_seconds", "Time of an attempt.", latency, "destination"),
 
+		pruned: counter("pruned_rows_total", "Rows that retention has removed; of conflicts only their bodies.", "kind"),
+
 		clockOffset: prometheus.NewGauge(prometheus.GaugeOpts{Name: "hooklatch_database_clock_offset_seconds",
 			Help: "How far the database's clock is ahead of this machine's."}),
 	}
 	v := readVersion()
 	m.registry.MustRegister(
 		m.requests, m.refusals, m.handshakes, m.unrouted, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
-		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.clockOffset,
+		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -129,6 +134,9 @@ func (m *metrics) configure(c *config, from *secrets) {
 		}
 		m.leaseLost.WithLabelValues(name)
 		m.attemptDuration.WithLabelValues(name)
+	}
+	for _, kind := range inbox.PruneKinds() {
+		m.pruned.WithLabelValues(kind)
 	}
 	for _, cert := range from.Certificates {
 		for _, domain := range cert.Leaf.DNSNames {

@@ -89,6 +89,7 @@ var labelsOf = map[string]string{
 	"hooklatch_attempts_total":                          "class destination",
 	"hooklatch_attempt_duration_seconds":                "destination",
 	"hooklatch_lease_lost_total":                        "destination",
+	"hooklatch_pruned_rows_total":                       "kind",
 	"hooklatch_database_clock_offset_seconds":           "",
 	"hooklatch_build_info":                              "commit go_version version",
 }

@@ -51,7 +51,7 @@ func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, 
 	if err != nil {
 		return err
 	}
-	if oldest := now.Add(-inbox.RefusalAge); from.Before(oldest) {
+	if oldest := now.Add(-time.Duration(which.kept().Refusals.Keep)); from.Before(oldest) {
 		from = oldest // the window that is named holds all that was refused in it
 	}
 	if known := refusalCodes(); code != "" && !slices.Contains(known, code) {

@@ -137,6 +137,7 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 	if s.confirmer != nil {
 		s.running.Go(func() { s.confirmer.Run(watching) })
 	}
+	s.running.Go(func() { s.pruner().Run(watching) })
 	endTally := s.count(context.WithoutCancel(ctx))
 	working, rest := context.WithCancel(context.WithoutCancel(ctx))
 	drained := s.work(working)
@@ -320,6 +321,12 @@ func (s *server) openProxy(ctx context.Context) error {
 		return fail(exitConfig, err, "hooklatch config check")
 	}
 	return nil
+}
+
+// pruner removes what is old. Each process may: none depends on another.
+func (s *server) pruner() *pruner {
+	return &pruner{prune: s.look.Prune, retention: s.cfg.retention, log: s.log,
+		pruned: func(kind string, rows int) { s.metrics.pruned.WithLabelValues(kind).Add(float64(rows)) }}
 }
 
 // count explains what the proxy refuses and writes the tallies, until end is called:

@@ -15,7 +15,6 @@ import (
 const (
 	tallyEvery    = 5 * time.Second
 	tallyPatience = 3 * time.Second // for a flush, also the last one
-	tallyPrune    = time.Hour
 	// tallyRows is the most rows of a kind in memory. What would be one more, while
 	// the database is away, is dropped and counted.
 	tallyRows = 1000
@@ -30,7 +29,6 @@ const (
 // yet added is lost when the process is killed.
 type tally struct {
 	record      func(context.Context, *inbox.Tallies) error
-	prune       func(context.Context, time.Time) (more bool, err error)
 	log         *slog.Logger
 	dropRefusal func() // a refusal was not counted
 	dropUse     func() // the same of a use of a key
@@ -42,7 +40,6 @@ type tally struct {
 	// Only Run touches these.
 	pending *inbox.Tallies // to be recorded again as it is
 	failing bool           // what the log said last
-	pruned  time.Time
 }
 
 // refusalKind and useKind are what makes a row of the database: names of the
@@ -58,7 +55,7 @@ type useKind struct {
 }
 
 func newTally(store *inbox.Store, log *slog.Logger, m *metrics) *tally {
-	return &tally{record: store.Record, prune: store.PruneTallies, log: log, dropRefusal: m.refusalsDropped.Inc, dropUse: m.keyUsesDropped.Inc,
+	return &tally{record: store.Record, log: log, dropRefusal: m.refusalsDropped.Inc, dropUse: m.keyUsesDropped.Inc,
 		refusals: map[refusalKind]*inbox.Refusal{}, uses: map[useKind]*inbox.KeyUse{}}
 }
 
@@ -193,23 +190,7 @@ func (t *tally) Run(ctx context.Context) error {
 			if ctx.Err() == nil {
 				t.tell(err)
 			}
-			if err == nil && time.Since(t.pruned) >= tallyPrune {
-				t.pruneOld(ctx)
-			}
 		}
-	}
-}
-
-// pruneOld removes what is old. Where there is more of it than one look takes, the
-// next flush goes on: a flood of refusals must not make rows faster than they go.
-func (t *tally) pruneOld(ctx context.Context) {
-	now := time.Now()
-	more, err := t.prune(ctx, now)
-	if !more {
-		t.pruned = now
-	}
-	if err != nil && ctx.Err() == nil {
-		t.log.Warn("old tallies of refusals and keys are not removed", "error", err)
 	}
 }
 

@@ -25,8 +25,6 @@ type database struct {
 	mu        sync.Mutex // where Run is at work
 	away      error
 	batches   []int
-	old       int // prunings that are needed until nothing old is left
-	prunes    int
 	refusals  map[string]int64 // reason, key, cause
 	uses      map[string][2]int64
 	attempted *inbox.Tallies // the last that was tried
@@ -49,19 +47,11 @@ func (d *database) record(_ context.Context, t *inbox.Tallies) error {
 	return nil
 }
 
-func (d *database) prune(context.Context, time.Time) (more bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.prunes++
-	d.old--
-	return d.old > 0, nil
-}
-
 func newTestTally(d *database) (t *tally, dropped *atomic.Int64, log *bytes.Buffer) {
 	d.refusals, d.uses = map[string]int64{}, map[string][2]int64{}
 	dropped, log = &atomic.Int64{}, &bytes.Buffer{}
 	drop := func() { dropped.Add(1) }
-	return &tally{record: d.record, prune: d.prune, log: newLogger(log, "info", "json"),
+	return &tally{record: d.record, log: newLogger(log, "info", "json"),
 		dropRefusal: drop, dropUse: drop, refusals: map[refusalKind]*inbox.Refusal{}, uses: map[useKind]*inbox.KeyUse{}}, dropped, log
 }
 
@@ -212,8 +202,8 @@ func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
 			synctest.Wait()
 		}
 		pass(tallyEvery + time.Millisecond)
-		if d.refusals["a  "] != 1 || d.prunes != 1 {
-			t.Errorf("after %s: %v, %d prunings", tallyEvery, d.refusals, d.prunes)
+		if d.refusals["a  "] != 1 {
+			t.Errorf("after %s: %v", tallyEvery, d.refusals)
 		}
 		// Away for a while: said once, and once more when it is over.
 		set := func(away error) {
@@ -228,18 +218,6 @@ func TestTalliesAreWrittenEveryFewSecondsAndAtTheEnd(t *testing.T) {
 		pass(tallyEvery)
 		if n := strings.Count(log.String(), "\n"); n != 2 || d.refusals["b  "] != 1 {
 			t.Errorf("%d lines in the log, %v:\n%s", n, d.refusals, log)
-		}
-		pass(2*time.Hour + tallyEvery)
-		if d.prunes != 3 {
-			t.Errorf("%d prunings in two hours", d.prunes)
-		}
-		// More that is old than one look takes: the next flushes go on.
-		d.mu.Lock()
-		d.old = 4
-		d.mu.Unlock()
-		pass(time.Hour + 4*tallyEvery)
-		if d.prunes != 7 {
-			t.Errorf("%d prunings, want 4 more than 3", d.prunes)
 		}
 		y.request(refusedBy("c", ""), time.Now())
 		stop()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,17 @@ func configuredDatabase(ctx context.Context, file string) (url, pooler string, e
 		return "", "", l.found()
 	}
 	return url, c.Database.Pooler, nil
+}
+
+// kept says how long everything is kept: what the configuration says, also where the
+// database is found without it, else what is said where it says nothing.
+func (w whichDatabase) kept() *config {
+	if c, err := readConfig(cmp.Or(w.config, defaultConfigFile)); err == nil {
+		return c
+	}
+	c := &config{}
+	c.fillRetention()
+	return c
 }
 
 // withStore opens the inbox, does something with it and closes it. What do

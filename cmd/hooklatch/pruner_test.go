@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hooklatch/hooklatch/inbox"
+)
+
+// pruned is a pruner whose runs end in batches, and what it told.
+func pruned(batches int, took time.Duration, end error) (p *pruner, runs *[]inbox.Retention, rows *int, log *bytes.Buffer) {
+	runs, rows, log = &[]inbox.Retention{}, new(int), &bytes.Buffer{}
+	return &pruner{
+		prune: func(ctx context.Context, r inbox.Retention) iter.Seq2[inbox.Pruned, error] {
+			*runs = append(*runs, r)
+			return func(yield func(inbox.Pruned, error) bool) {
+				for range batches {
+					<-time.After(took)
+					if !yield(inbox.Pruned{Kind: inbox.PruneBodies, Rows: 1000, Took: took}, ctx.Err()) {
+						return
+					}
+				}
+				if end != nil {
+					yield(inbox.Pruned{Kind: inbox.PruneAttempts}, end)
+				}
+			}
+		},
+		retention: func(now time.Time) inbox.Retention { return inbox.Retention{Bodies: now.Add(-30 * day)} },
+		log:       newLogger(log, "info", "json"),
+		pruned:    func(_ string, n int) { *rows += n },
+	}, runs, rows, log
+}
+
+func TestPrunerTakesASmallShareOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, runs, rows, log := pruned(10, 100*time.Millisecond, nil)
+		start := time.Now()
+		p.once(t.Context())
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("10 batches of 100ms took %v, want 10s", took)
+		}
+		if len(*runs) != 1 || *rows != 10_000 || !(*runs)[0].Yield || !(*runs)[0].Bodies.Equal(start.Add(-30*day)) {
+			t.Errorf("runs %+v, %d rows", *runs, *rows)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"bodies":10000`) {
+			t.Errorf("log: %s", text)
+		}
+	})
+}
+
+func TestPrunerComesBackAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, runs, _, log := pruned(0, 0, errors.New("the database is away"))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() { p.Run(ctx); ended <- true }()
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if len(*runs) != 1 {
+			t.Errorf("%d runs in the first minute", len(*runs))
+		}
+		<-time.After(2 * time.Hour)
+		synctest.Wait()
+		if n := len(*runs); n < 10 || n > 16 {
+			t.Errorf("%d runs in two hours", n)
+		}
+		if n := strings.Count(log.String(), "the database is away"); n != len(*runs) {
+			t.Errorf("%d warnings of %d runs", n, len(*runs))
+		}
+		stop()
+		<-ended
+	})
+}
+
+// A stop does not wait for the pause, and is no trouble to tell of.
+func TestPrunerStopsBetweenBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _, rows, log := pruned(10, time.Second, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		time.AfterFunc(15*time.Second, stop) // in the pause after the second
+		start := time.Now()
+		p.once(ctx)
+		if took := time.Since(start); took != 15*time.Second || *rows != 2000 {
+			t.Errorf("ended after %v and %d rows", took, *rows)
+		}
+		if text := log.String(); strings.Contains(text, "WARN") || !strings.Contains(text, `"bodies":2000`) {
+			t.Errorf("log: %s", text)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Retention says what is old: what is from before these times. Of a kind whose time
+// is zero nothing goes. What a forward may still need stays, however old: as long as
+// one of a delivery is open (pending, retry_wait, held or blocked), so do its body,
+// its attempts and its identity.
+type Retention struct {
+	Bodies     time.Time // bodies with their headers; hash, size and times stay
+	Attempts   time.Time
+	Identities time.Time // deliveries as a whole, and resources that no delivery is left of
+	Refusals   time.Time
+	KeyUses    time.Time // the last use of each key stays
+
+	// MaxRefusals is how many rows of refusals stay at most. Defaults to no bound.
+	MaxRefusals int
+	// Source is whose rows go. Defaults to all.
+	Source string
+
+	// DryRun counts and changes nothing. Uses of keys are not counted.
+	DryRun bool
+	// Yield ends the pruning, without an error, when another process that yields is
+	// at it: those who prune all the time need not do it together.
+	Yield bool
+}
+
+// The kinds of what is pruned, in the order in which they go.
+const (
+	PruneRefusals   = "refusals"
+	PruneKeyUses    = "key_uses"
+	PruneBodies     = "bodies"
+	PruneConflicts  = "conflicts" // only the bodies of them
+	PruneAttempts   = "attempts"
+	PruneIdentities = "identities"
+	PruneResources  = "resources"
+)
+
+// PruneKinds are all of them.
+func PruneKinds() []string {
+	return []string{PruneRefusals, PruneKeyUses, PruneBodies, PruneConflicts, PruneAttempts, PruneIdentities, PruneResources}
+}
+
+// Pruned is what one batch came to.
+type Pruned struct {
+	Kind   string
+	Rows   int       // that are gone, or with DryRun would be
+	Looked int       // rows looked at
+	Until  time.Time // how far the look has come, from the oldest on
+	Took   time.Duration
+}
+
+// Rows of a batch. Of a delivery several rows go.
+const (
+	pruneRows       = 1000
+	pruneDeliveries = 250
+)
+
+// Prune removes what r calls old, batch by batch, each in a transaction of its own:
+// what it has yielded is gone, whatever comes later. The caller paces it between two
+// batches, and may end it at each. It waits for no lock, and nobody waits for it for
+// longer than a batch takes: rows that another transaction holds are left for the
+// next time.
+func (s *Store) Prune(ctx context.Context, r Retention) iter.Seq2[Pruned, error] {
+	return func(yield func(Pruned, error) bool) {
+		for _, p := range pruningsOf(r) {
+			for !p.done {
+				err := s.pruneBatch(ctx, p)
+				if errors.Is(err, errYield) {
+					return
+				}
+				if !yield(p.Pruned, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// errYield ends a pruning quietly.
+var errYield = errors.New("another process is pruning")
+
+// One number for all who yield; no other lock of this package has two parts.
+const yieldSQL = `SELECT pg_try_advisory_xact_lock(1752131435, 1)`
+
+func (s *Store) pruneBatch(ctx context.Context, p *pruning) error {
+	start := time.Now()
+	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
+		if p.Yield {
+			var alone bool
+			if err := tx.QueryRow(ctx, yieldSQL).Scan(&alone); err != nil {
+				return err
+			}
+			if !alone {
+				return errYield
+			}
+		}
+		return p.batch(ctx, tx, p)
+	})
+	p.Took = time.Since(start)
+	switch {
+	case err == nil, errors.Is(err, errYield):
+		return err
+	case ctx.Err() != nil:
+		return readError("prune "+p.Kind, ctx.Err())
+	}
+	return storeError("prune "+p.Kind, classify(err, false), err)
+}
+
+// pruning is one kind on its way.
+type pruning struct {
+	Retention
+	before time.Time
+	batch  func(context.Context, pgx.Tx, *pruning) error
+
+	// The row that was looked at last.
+	at     time.Time
+	id     int64
+	number int32
+	late   bool
+
+	edge int64 // of refusals: those of before up to this id go as well
+	Pruned
+	done bool
+}
+
+func pruningsOf(r Retention) (all []*pruning) {
+	for _, p := range []pruning{
+		{Pruned: Pruned{Kind: PruneRefusals}, before: r.Refusals, batch: pruneRefusals},
+		{Pruned: Pruned{Kind: PruneKeyUses}, before: r.KeyUses, batch: pruneKeyUses},
+		{Pruned: Pruned{Kind: PruneBodies}, before: r.Bodies, batch: pruneBodies},
+		{Pruned: Pruned{Kind: PruneConflicts}, before: r.Bodies, batch: pruneConflicts},
+		{Pruned: Pruned{Kind: PruneAttempts}, before: r.Attempts, batch: pruneAttempts},
+		{Pruned: Pruned{Kind: PruneIdentities}, before: r.Identities, batch: pruneIdentities},
+		{Pruned: Pruned{Kind: PruneResources}, before: r.Identities, batch: pruneResources},
+	} {
+		if p.Retention = r; !p.before.IsZero() && !(r.DryRun && p.Kind == PruneKeyUses) {
+			all = append(all, &p)
+		}
+	}
+	return all
+}
+
+// choose returns what changes the tables, or with DryRun what counts.
+func (p *pruning) choose(change, count string) string {
+	if p.DryRun {
+		return count
+	}
+	return change
+}
+
+// walk goes over a batch of rows of (id, time), and returns the ids.
+func (p *pruning) walk(rows pgx.Rows) (ids []int64, err error) {
+	p.Looked = 0
+	_, err = pgx.ForEachRow(rows, []any{&p.id, &p.at}, func() error {
+		p.Looked++
+		ids = append(ids, p.id)
+		return nil
+	})
+	p.Until, p.done = p.at, p.Looked < pruneRows
+	return ids, err
+}
