@@ -74,6 +74,7 @@ func commands(s *stdio) []*cli.Command {
 		traceCommand(s),
 		refusalsCommand(s),
 		resourcesCommand(s),
+		replayCommand(s),
 		auditCommand(s),
 		keysCommand(s),
 		configCommand(s),

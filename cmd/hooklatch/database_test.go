@@ -26,6 +26,7 @@ import (
 //
 //	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
 //	revise SOURCE ID RESOURCE REVISION ORDERING DESTINATION   commits one of report/RESOURCE, "-" for no revision
+//	forget ID                                         removes the body of a delivery, as retention does
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
 //	refuse SOURCE AGE REASON KEY CAUSE ID COUNT       counts refusals of that age, "-" for what is not known
 //	use SOURCE KEY AGE ACCEPTED                       counts uses of a key
@@ -48,6 +49,10 @@ func TestDatabaseScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := filler{t.Context(), store}
+			forget := func(ts *testscript.TestScript, _ bool, args []string) {
+				_, err := pool.Exec(t.Context(), `DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = $1)`, args[0])
+				ts.Check(err)
+			}
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
 				Setup: func(e *testscript.Env) error {
@@ -57,7 +62,7 @@ func TestDatabaseScripts(t *testing.T) {
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "chop": chop},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "forget": forget, "chop": chop},
 			})
 		})
 	}

@@ -221,8 +221,12 @@ type deliveryLine struct {
 	Deleted        bool          `json:"deleted,omitempty"`
 	MetaError      string        `json:"meta_error,omitempty"`
 	ConfigRevision int64         `json:"config_revision,omitempty"`
+	Status         string        `json:"status"` // routed, or unrouted: no destination takes it
 	Forwards       []forwardLine `json:"forwards"`
 }
+
+// unroutedStatus is that of a delivery that has no forward.
+const unroutedStatus = "unrouted"
 
 // forwardLine is the JSON of a forward.
 type forwardLine struct {
@@ -249,7 +253,10 @@ func describeDelivery(d *inbox.Delivery, forwards []inbox.Forward) deliveryLine 
 		Peer: d.Peer, Scheme: d.Scheme, KeyID: d.KeyID, BodyHash: hex.EncodeToString(d.BodyHash[:]), BodySize: d.BodySize,
 		EventID: d.EventID, EventType: d.EventType, ResourceType: d.ResourceType, ResourceID: d.ResourceID,
 		Revision: d.Revision, Deleted: d.Deleted, MetaError: d.MetaError, ConfigRevision: d.ConfigRevision,
-		Forwards: []forwardLine{},
+		Status: "routed", Forwards: []forwardLine{},
+	}
+	if len(forwards) == 0 {
+		line.Status = unroutedStatus
 	}
 	if d.RequestID != uuid.Nil {
 		line.RequestID = d.RequestID.String()

@@ -164,6 +164,9 @@ func (d shownDelivery) print(w io.Writer, terminal bool) error {
 			line("header", "%s: %s", name, value)
 		}
 	}
+	if d.Status == unroutedStatus {
+		line("status", "%s", d.unrouted())
+	}
 	for _, f := range d.Forwards {
 		line("forward", "%s", f.text())
 	}
@@ -188,6 +191,12 @@ func (d deliveryLine) revision() string {
 		text += ", deleted"
 	}
 	return text
+}
+
+// unrouted says what of a delivery without forwards becomes.
+func (d deliveryLine) unrouted() string {
+	return "unrouted: no destination took " + typeText(d.EventType) + "; once one does: " +
+		programName() + " replay --delivery " + shellQuote(d.DeliveryID) + " --source " + shellQuote(d.Source)
 }
 
 // text is the forward on one line.

@@ -256,7 +256,7 @@ func (t traced) print(w io.Writer, terminal bool, now time.Time) error {
 		}
 	}
 	if len(d.Forwards) == 0 {
-		row("now", "–", "no destination takes events of this type: nothing is forwarded", "")
+		row("now", "–", d.unrouted(), "")
 	}
 	events := programName() + " events "
 	_, err := fmt.Fprintf(w, "  %-*s  %s\n", len(format), "next",
