@@ -241,7 +241,7 @@ WHERE id > $1 AND ($3 = '' OR source = $3) AND last_seen_at >= $4 ORDER BY id LI
 
 const (
 	auditPage     = 5000
-	auditLanePage = 500     // a lane may have thousands of forwards
+	auditLanePage = 200     // a lane may have thousands of forwards
 	auditBytes    = 8 << 20 // of bodies in one statement
 )
 

@@ -31,9 +31,9 @@ r AS MATERIALIZED (
 		SELECT id, applied FROM hooklatch.resource WHERE destination = f.destination AND lane = f.lane OFFSET 0) x ON true
 	WHERE f.lane IS NOT NULL)
 SELECT id, 'forward_missing', tenant, source, delivery_id, id, 0::int8, '', resource_type, resource_id,
-	format('%s of %s forwards, to %s', n, forwards, coalesce(names, 'none'))
-FROM d CROSS JOIN LATERAL (SELECT count(*) AS n, string_agg(destination, ', ' ORDER BY destination) AS names FROM f WHERE f.id = d.id) x
-WHERE n < forwards
+	format('%s of %s forwards, to %s', coalesce(n, 0), forwards, coalesce(names, 'none'))
+FROM d LEFT JOIN (SELECT id, count(*) AS n, string_agg(destination, ', ' ORDER BY destination) AS names FROM f GROUP BY id) x USING (id)
+WHERE coalesce(n, 0) < forwards
 UNION ALL
 SELECT id, 'body_missing', tenant, source, delivery_id, id, 0, '', resource_type, resource_id, 'received at ' || received_at FROM d
 WHERE received_at > $2 AND (SELECT inbox_id FROM hooklatch.payload WHERE inbox_id = d.id AND variant = 0) IS NULL
