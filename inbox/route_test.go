@@ -296,3 +296,69 @@ func TestUnroutedReadsLittle(t *testing.T) {
 		t.Errorf("%d deliveries, %d rows read", n, read)
 	}
 }
+
+// Whatever of the two comes first for a delivery, no forward is left without a body.
+func TestRouteBesidePrune(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	var ids []int64
+	for n := range 60 {
+		ids = append(ids, unrouted(t, s, fmt.Sprint("dlv_", n)))
+	}
+	// Retention comes from the oldest on, and waits for the half of them.
+	var routed, pruned int
+	half := make(chan struct{})
+	var pruning sync.WaitGroup
+	pruning.Go(func() {
+		<-half
+		for p, err := range s.Prune(t.Context(), Retention{Bodies: time.Now()}) {
+			if err != nil {
+				t.Error(err)
+			}
+			pruned += p.Rows
+		}
+	})
+	slices.Reverse(ids)
+	for n, id := range ids {
+		if n == len(ids)/2 {
+			close(half)
+		}
+		switch made, err := s.Route(t.Context(), id, []NewForward{{Destination: "app"}}, act); {
+		case err == nil && len(made) == 1:
+			routed++
+		case !errors.Is(err, ErrPruned):
+			t.Errorf("made %v, %v", made, err)
+		}
+	}
+	pruning.Wait()
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox o WHERE NOT EXISTS (SELECT FROM hooklatch.payload p WHERE p.inbox_id = o.inbox_id)`); n != 0 {
+		t.Errorf("%d forwards without a body", n)
+	}
+	if routed+pruned < len(ids) {
+		t.Errorf("%d routed and %d pruned of %d", routed, pruned, len(ids))
+	}
+	t.Logf("%d routed, %d pruned", routed, pruned)
+}
+
+// Who is routed after a later revision was applied comes too late, like everybody.
+func TestRouteDoesNotGoBackwards(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	late := revised(2, OrderLatest)
+	forwards := late.Forwards
+	late.Forwards = nil
+	id := accept(t, s, late).ID
+	accept(t, s, revised(3, OrderLatest))
+	if err := s.Settle(t.Context(), settlement(claimOne(t, s, time.Time{}), OutcomeAccepted, "2xx")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Route(t.Context(), id, forwards, act); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 9, Lease: time.Minute}); err != nil || len(got) != 0 {
+		t.Errorf("claimed %+v, %v", got, err)
+	}
+	if f := forwardOf(t, s, id); f.State != Superseded {
+		t.Errorf("state %s", f.State)
+	}
+}
