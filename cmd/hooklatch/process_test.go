@@ -292,12 +292,13 @@ type got struct {
 	id, attempt string
 	body        []byte
 	header      http.Header
+	path        string
 }
 
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	a.mu.Lock()
-	a.got = append(a.got, got{r.Header.Get("Hooklatch-Delivery-Id"), r.Header.Get("Hooklatch-Attempt"), body, r.Header})
+	a.got = append(a.got, got{r.Header.Get("Hooklatch-Delivery-Id"), r.Header.Get("Hooklatch-Attempt"), body, r.Header, r.URL.Path})
 	hold := a.hold
 	a.mu.Unlock()
 	if hold != nil {
