@@ -21,10 +21,17 @@ var (
 	// ErrLeaseLost: Settle or Renew found a newer token, or no such lease. The
 	// forward was left alone.
 	ErrLeaseLost = errors.New("inbox: lease lost")
-	// ErrNotFound: no such delivery.
+	// ErrNotFound: no such delivery, forward or lane.
 	ErrNotFound = errors.New("inbox: not found")
 	// ErrPruned: the delivery is known, its body was removed by retention.
 	ErrPruned = errors.New("inbox: body pruned")
+	// ErrSuperseded: what is at the forward's revision is not sent any more: it or a later
+	// one was applied, or it was given up.
+	ErrSuperseded = errors.New("inbox: superseded")
+	// ErrInFlight: the forward is being tried right now.
+	ErrInFlight = errors.New("inbox: in flight")
+	// ErrState: the forward, or the lane, is not in a state for this.
+	ErrState = errors.New("inbox: wrong state")
 )
 
 // ConflictError: the delivery id is stored with other bytes. The stored row is

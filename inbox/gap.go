@@ -55,7 +55,7 @@ WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = a.id AND o.destina
 ORDER BY k.id, a.revision`
 
 const (
-	closeGapSQL = `UPDATE hooklatch.gap SET closed_at = $2, closed_by = $3 WHERE resource = $1 AND closed_at IS NULL`
+	closeGapSQL = `UPDATE hooklatch.gap SET closed_at = coalesce($2::timestamptz, clock_timestamp()), closed_by = $3 WHERE resource = $1 AND closed_at IS NULL`
 
 	openNewGapSQL = `
 INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at)

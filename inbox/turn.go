@@ -12,7 +12,7 @@ import (
 // lostSQL writes the attempts down whose leases have run out.
 const lostSQL = `
 INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
-SELECT id, attempts, tenant, $2, 'unknown', 'the lease ran out before the attempt was settled', nullif($3::int8, 0)
+SELECT id, attempts, tenant, coalesce($2::timestamptz, clock_timestamp()), 'unknown', 'the lease ran out before the attempt was settled', nullif($3::int8, 0)
 FROM hooklatch.outbox WHERE id = ANY($1::int8[]) ON CONFLICT DO NOTHING`
 
 const moveSQL = `
@@ -42,14 +42,17 @@ FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS m(id, in_flight, passed) WHER
 
 // rouseSQL makes the first of each lane one that the next claim looks at. That is the
 // first above what is passed, beside it the newest where that one is coalesced, and what
-// is still to be superseded.
+// is still to be superseded. While its gap is open the first stays held.
 const rouseSQL = `
-UPDATE hooklatch.outbox o SET waiting = false, hold_reason = NULL,
-	state = CASE WHEN o.state = 'held' THEN CASE WHEN o.attempts = 0 THEN 'pending' ELSE 'retry_wait' END ELSE o.state END,
+UPDATE hooklatch.outbox o SET waiting = false,
+	hold_reason = CASE WHEN r.gap THEN o.hold_reason END,
+	state = CASE WHEN o.state <> 'held' OR r.gap THEN o.state WHEN o.attempts = 0 THEN 'pending' ELSE 'retry_wait' END,
 	next_attempt_at = CASE WHEN o.state = 'held' THEN coalesce($2::timestamptz, clock_timestamp()) ELSE o.next_attempt_at END
 FROM unnest($1::int8[]) AS k(id)
 CROSS JOIN LATERAL (
-	SELECT destination, lane, coalesce(passed, -1) AS passed FROM hooklatch.resource WHERE id = k.id OFFSET 0) r
+	SELECT destination, lane, coalesce(passed, -1) AS passed,
+		EXISTS (SELECT FROM hooklatch.gap WHERE resource = k.id AND closed_at IS NULL) AS gap
+	FROM hooklatch.resource WHERE id = k.id OFFSET 0) r
 CROSS JOIN LATERAL (
 	(SELECT id FROM hooklatch.outbox WHERE destination = r.destination AND lane = r.lane AND ` + movesInLane + `
 		AND revision <= r.passed ORDER BY revision, id LIMIT 1)
