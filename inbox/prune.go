@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -82,6 +83,25 @@ func (s *Store) Prune(ctx context.Context, r Retention) iter.Seq2[Pruned, error]
 			}
 		}
 	}
+}
+
+const auditPruneSQL = `
+INSERT INTO hooklatch.audit (tenant, actor, action, reason, detail) SELECT t, $2, 'prune', $3, $4 FROM unnest($1::text[]) t`
+
+// RecordPrune puts into the audit of tenants that a person removes something earlier
+// than it is said to be kept: before it is done.
+func (s *Store) RecordPrune(ctx context.Context, tenants []string, detail string, act Act) error {
+	if err := act.check(); err != nil {
+		return fmt.Errorf("record prune: %w", err)
+	}
+	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, auditPruneSQL, tenants, act.Actor, act.Reason, detail)
+		return err
+	})
+	if err != nil {
+		return storeError("record prune", classify(err, false), err)
+	}
+	return nil
 }
 
 // errYield ends a pruning quietly.

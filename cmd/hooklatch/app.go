@@ -76,6 +76,7 @@ func commands(s *stdio) []*cli.Command {
 		resourcesCommand(s),
 		replayCommand(s),
 		auditCommand(s),
+		pruneCommand(s),
 		keysCommand(s),
 		configCommand(s),
 		migrateCommand(s),
