@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
@@ -191,6 +192,16 @@ func (s *site) wrong(deliveries []string) (list []string) {
 		if n := s.number(`SELECT count(*) FROM payment WHERE delivery_id = '` + id + `'`); n != 1 {
 			list = append(list, fmt.Sprintf("%s has %d business rows", id, n))
 		}
+	}
+	store, err := inbox.New(s.pool, inbox.Config{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for d, err := range store.Audit(s.t.Context(), inbox.AuditRequest{Bodies: true}) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		list = append(list, fmt.Sprintf("audit: %s", d))
 	}
 	return list
 }
