@@ -120,22 +120,33 @@ func TestX29_BatchEqualsItsMembersOneByOne(t *testing.T) {
 func TestCaseE5_SameIDTwiceInOneCommit(t *testing.T) {
 	s, pool := newStore(t)
 	wholeAtEnd(t, s.pool)
-	var members []*member[*acceptance]
-	for _, d := range []Delivery{delivery("e", "h1"), delivery("e", "h2"), delivery("neighbour", "h1")} {
-		work, err := newAcceptance(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		members = append(members, &member[*acceptance]{work: work})
-	}
-	s.acceptBatch(members)
+	batch := members(t, delivery("e", "h1"), delivery("e", "h2"), delivery("neighbour", "h1"))
+	s.acceptBatch(batch)
 	for i, want := range []verdict{{inserted: true}, {conflict: true}, {inserted: true}} {
-		m := members[i]
+		m := batch[i]
 		if got := (verdict{m.work.inserted, !m.work.same(), false}); m.err != nil || got != want {
 			t.Errorf("member %d: %+v, %v; want %+v", i, got, m.err, want)
 		}
 	}
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.payload WHERE body = 'h1'`); n != 2 {
 		t.Errorf("%d payloads of the first body, want 2", n)
+	}
+}
+
+// D2: twice at once, in one commit.
+func TestCaseD2_ConflictsInOneCommit(t *testing.T) {
+	s, _ := newStore(t)
+	for round := range 50 {
+		for i, bodies := range [][2]string{{"one", "one"}, {"one", "two"}, {"two", "one"}} {
+			id := fmt.Sprint(round, "-", i)
+			batch := members(t, delivery(id, bodies[0]), delivery(id, bodies[1]))
+			s.acceptBatch(batch)
+			for i, want := range []verdict{{inserted: true}, {conflict: bodies[0] != bodies[1]}} {
+				w := batch[i].work
+				if got := (verdict{w.inserted, !w.same(), false}); batch[i].err != nil || got != want {
+					t.Errorf("%v, member %d: %+v, %v; want %+v", bodies, i, got, batch[i].err, want)
+				}
+			}
+		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 func TestCaseA1_NonASCIIBody(t *testing.T)       { newCase(t).all("A1", nil) }
@@ -203,49 +205,101 @@ func TestCaseB11_Probes(t *testing.T) {
 	}
 }
 
+// A retry that counts its attempts in the body, and one with other content: under each
+// rule, and again when the first body is gone.
 func TestCaseD1_OtherBytes(t *testing.T) {
-	c := newCase(t)
 	fs := fixtures(t, "D1")
-	c.send(fs[0], 202)
-	g := c.rig(fs[1])
-	alarms := 0
-	for i := range 50 {
-		a := g.send(fs[1].message(t))
-		a.wants(t, 409, "delivery_conflict")
-		if g.result(i).FirstConflict {
-			alarms++
-		}
+	for _, c := range []struct {
+		name            string
+		rule            func(*Source)
+		second, changed int // the statuses
+		conflicts       int // of the second and the changed one
+	}{
+		{"reject", func(*Source) {}, 409, 409, 2},
+		{"conflict_ignore", func(s *Source) { s.ConflictIgnore = []string{"/attempt"} }, 202, 409, 1},
+		{"accept_first", func(s *Source) { s.OnConflict = "accept_first" }, 202, 202, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pool := inboxtest.New(t)
+			src := fs[0].source(t)
+			c.rule(&src)
+			g := start(t, setup{inbox: newStore(t, pool), cfg: Config{Sources: []Source{src}}})
+			if a := g.send(fs[0].message(t)); a.status != 202 || a.receipt(t).Duplicate {
+				t.Fatalf("first: %d %s", a.status, a.body)
+			}
+			check := func(what string, f *fixture, want int) {
+				a := g.send(f.message(t))
+				switch {
+				case a.status != want:
+					t.Errorf("%s: %d %s, want %d", what, a.status, a.body, want)
+				case want == 202 && !a.receipt(t).Duplicate:
+					t.Errorf("%s: new", what)
+				case want == 409:
+					a.wants(t, 409, "delivery_conflict")
+				}
+			}
+			for range 50 {
+				check("second", fs[1], c.second)
+			}
+			check("changed", fs[2], c.changed)
+			check("first again", fs[0], 202)
+			wantRows(t, pool, 1, c.conflicts)
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.payload WHERE body = $1`, fs[0].body(t)); n != 1 {
+				t.Error("the first payload is another one")
+			}
+			if _, err := pool.Exec(t.Context(), `DELETE FROM hooklatch.payload`); err != nil {
+				t.Fatal(err)
+			}
+			check("second, pruned", fs[1], c.second)
+			check("changed, pruned", fs[2], c.changed)
+			check("first, pruned", fs[0], 202)
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.conflict WHERE key_id = 'k1' AND body_hash = sha256(body) AND seen = 51`); n != c.conflicts-1 {
+				t.Errorf("%d conflicts were counted 51 times, want %d", n, c.conflicts-1)
+			}
+			alarms, seen := 0, 0
+			for i := range g.results {
+				if g.result(i).FirstConflict {
+					alarms++
+				}
+				if g.result(i).Conflict {
+					seen++
+				}
+			}
+			if want := 51*(c.conflicts-1) + 2; alarms != 1 || seen != want {
+				t.Errorf("%d alarms and %d conflicts, want 1 and %d", alarms, seen, want)
+			}
+		})
 	}
-	if alarms != 1 {
-		t.Errorf("%d alarms", alarms)
-	}
-	c.send(fs[2], 409)
-	if a := c.send(fs[0], 202); !a.receipt(t).Duplicate {
-		t.Error("the first body is new again")
-	}
-	wantRows(t, c.pool, 1, 2)
 }
 
+// Members that share a commit: TestCaseD2_ConflictsInOneCommit of package inbox.
 func TestCaseD2_ConflictsAtOnce(t *testing.T) {
-	c := newCase(t)
-	g := start(t, *c.on)
-	for round := range 50 {
-		for _, bodies := range [][2]string{{"one", "one"}, {"one", "two"}} {
-			id := fmt.Sprintf("dlv_%d_%s", round, bodies[1])
-			answers := atOnce([2]*rig{g, g}, 2, func(i int) *message { return signed(id, bodies[i]) })
-			accepted, fresh := 0, 0
-			for _, a := range answers {
-				if a.status == 202 {
-					accepted++
-					if !a.receipt(t).Duplicate {
-						fresh++
+	t.Parallel()
+	two, _ := twoProxies(t)
+	one := [2]*rig{two[0], two[0]}
+	for name, rigs := range map[string][2]*rig{"one process": one, "two processes": two} {
+		for round := range 50 {
+			for _, bodies := range [][2]string{{"one", "one"}, {"one", "two"}} {
+				id := fmt.Sprintf("dlv_%d_%d_%s", len(name), round, bodies[1])
+				answers := atOnce(rigs, 2, func(i int) *message { return signed(id, bodies[i]) })
+				accepted, fresh := 0, 0
+				for _, a := range answers {
+					if a.status == 202 {
+						accepted++
+						if !a.receipt(t).Duplicate {
+							fresh++
+						}
+						continue
 					}
-					continue
+					a.wants(t, 409, "delivery_conflict")
+					if p := a.problem(t); p.DeliveryID != id || strings.Contains(string(a.body), hashOf("one")) || strings.Contains(string(a.body), hashOf("two")) {
+						t.Errorf("%s: %s", name, a.body)
+					}
 				}
-				a.wants(t, 409, "delivery_conflict")
-			}
-			if want := map[bool]int{true: 2, false: 1}[bodies[0] == bodies[1]]; accepted != want || fresh != 1 {
-				t.Errorf("%v: %d accepted, %d new", bodies, accepted, fresh)
+				if want := map[bool]int{true: 2, false: 1}[bodies[0] == bodies[1]]; accepted != want || fresh != 1 {
+					t.Errorf("%s, %v: %d accepted, %d new", name, bodies, accepted, fresh)
+				}
 			}
 		}
 	}

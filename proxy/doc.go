@@ -41,6 +41,13 @@
 // delivery ([OutcomeHandshake]). At most five in a minute and source hold a MAC under
 // the signing key; the next is told 429.
 //
+// # Repeats
+//
+// The same bytes under a known delivery id are a duplicate, other bytes a conflict.
+// Where senders are less tidy, the source says so, or its scheme does:
+// [Source.ConflictIgnore] for a counter in the body, [Source.OnConflict] for a hook that
+// one refusal turns off, [Source.BodyGuard] for an id that the signature does not cover.
+//
 // # Why a signature does not match
 //
 // [Proxy.Run] looks into requests whose MAC has failed and tells [Config.OnExplain]

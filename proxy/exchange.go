@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -184,6 +185,7 @@ func (x *exchange) accept(req verify.Request, body *buffer) error {
 		return errType
 	}
 
+	s.mark(&d, x.verifier)
 	// The sender may hang up now; what it sent is complete and shall be stored.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), inbox.MaxAccept)
 	defer cancel()
@@ -192,15 +194,22 @@ func (x *exchange) accept(req verify.Request, body *buffer) error {
 	var conflict *inbox.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		res.FirstConflict, res.Err = conflict.First, conflict.Unrecorded
+		res.conflict(conflict)
 		return errConflict
 	case err != nil:
 		res.Err = err
 		return err
 	}
-	body.lent = false
+	body.lent = receipt.Conflict != nil
+	receipt.DeliveryID = cmp.Or(receipt.DeliveryID, d.DeliveryID)
+	if receipt.Conflict != nil {
+		res.conflict(receipt.Conflict)
+	}
 	res.Duplicate = receipt.Duplicate
-	x.succeed(d.DeliveryID, receipt)
+	if receipt.DeliveryID != d.DeliveryID {
+		res.KeptAs = receipt.DeliveryID
+	}
+	x.succeed(receipt)
 	return nil
 }
 

@@ -313,7 +313,7 @@ func (x *exchange) hintMilliseconds() string {
 }
 
 // succeed answers a committed delivery.
-func (x *exchange) succeed(deliveryID string, r inbox.Receipt) {
+func (x *exchange) succeed(r inbox.Receipt) {
 	x.result.Outcome = OutcomeAccepted
 	if r.Duplicate {
 		x.result.Outcome = OutcomeDuplicate
@@ -324,7 +324,7 @@ func (x *exchange) succeed(deliveryID string, r inbox.Receipt) {
 	if a.body == nil {
 		contentType = x.p.lines.json
 		b := append(x.out[:0], `{"status":"accepted","delivery_id":`...)
-		b = appendJSON(b, deliveryID)
+		b = appendJSON(b, r.DeliveryID)
 		b = append(b, `,"duplicate":`...)
 		b = strconv.AppendBool(b, r.Duplicate)
 		b = append(b, `,"received_at":"`...)

@@ -15,7 +15,7 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeAccepted    Outcome = "accepted"    // committed now
-	OutcomeDuplicate   Outcome = "duplicate"   // the same bytes were committed before
+	OutcomeDuplicate   Outcome = "duplicate"   // committed before, or answered as if it were
 	OutcomeConflict    Outcome = "conflict"    // other bytes are stored under this id
 	OutcomeRefused     Outcome = "refused"     // turned away before the inbox
 	OutcomeHandshake   Outcome = "handshake"   // no delivery: answered, nothing stored
@@ -62,6 +62,12 @@ type Result struct {
 	Handshake string
 
 	Duplicate bool
+	// Conflict: other bytes are stored under this id. The sender is told so, or that it
+	// is a duplicate: [Source.OnConflict].
+	Conflict bool
+	// KeptAs is the delivery id under which the body guard found the same body; empty
+	// where the request is known by its own.
+	KeptAs string
 	// Explaining: OnExplain will be told of this request too. Unexplained: its MAC has
 	// failed, and nobody will look into it.
 	Explaining, Unexplained bool
@@ -69,6 +75,10 @@ type Result struct {
 	// Disconnected: the sender had closed its side before the answer. What it sent
 	// whole was stored all the same.
 	Disconnected bool
+}
+
+func (r *Result) conflict(c *inbox.ConflictError) {
+	r.Conflict, r.FirstConflict, r.Err = true, c.First, c.Unrecorded
 }
 
 // describe takes over what is known of a verified delivery.

@@ -70,6 +70,23 @@ type Source struct {
 	// missing before it. Only with OrderStrict. 0: until a person releases it.
 	GapTimeout time.Duration
 
+	// OnConflict is what another body under a known delivery id comes to: it is refused
+	// (reject), or answered as a duplicate (accept_first), for senders that one refusal
+	// turns off. The first body stays and the other is kept as evidence, either way.
+	// Defaults to the scheme's acknowledgement, then to reject.
+	OnConflict string
+	// ConflictIgnore are JSON pointers to values in which two bodies of one delivery id
+	// may differ. Nil: those of the schemes; empty: none. Bodies that are not JSON, a
+	// form for one, are compared whole.
+	ConflictIgnore []string
+	// BodyGuard makes a new delivery id a duplicate where the source has brought the same
+	// body before, within twice the tolerance, or within IdentityRetention where no signed
+	// timestamp is checked: on or off. Defaults to on for a scheme that does not sign the
+	// id and whose bodies have one of their own, so that equal bodies are one event.
+	BodyGuard string
+	// IdentityRetention is how long the inbox knows delivery ids. Defaults to 90 days.
+	IdentityRetention time.Duration
+
 	// SuccessStatus is the status of a committed delivery, 200 to 299. It and the
 	// next four default to the scheme's acknowledgement, then to 202.
 	SuccessStatus int
@@ -107,6 +124,7 @@ type source struct {
 	maxBody   int64
 	fields    fields
 	onlyJSON  bool
+	repeats   repeats
 	routing   routing
 	ack       ack
 }
@@ -163,6 +181,9 @@ func newSource(s Source, bodyBytes int64) (*source, error) {
 	}
 	c.current.Store(&v)
 	if err := c.useSecond(s.Second); err != nil {
+		return nil, err
+	}
+	if c.repeats, err = newRepeats(s, &v, c.second); err != nil {
 		return nil, err
 	}
 	if c.now == nil {
