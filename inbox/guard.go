@@ -110,7 +110,7 @@ func guard(ctx context.Context, conn *pgxpool.Conn, opening *pgx.Batch, members 
 // plan returns the members that must be inserted, one for each id, and gives the
 // others their leaders, as if they came one by one in their order. It takes the
 // candidates to be new: whoever follows one of them by its body must ask again where
-// it is not.
+// it is not, as if it had come a little later.
 func plan(members []*acceptance, guarding bool) (candidates []*acceptance) {
 	byKey := make(map[identity]*acceptance, len(members))
 	var byBody map[guardedBody]*acceptance
