@@ -169,14 +169,28 @@ func (m *model) wait(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
 }
 
+// prune forgets what is settled, leases of it too.
+func (m *model) prune(t *rapid.T) {
+	for _, err := range m.s.Prune(t.Context(), Retention{Identities: time.Now().Add(time.Hour)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(id string) bool { return m.byID[id].state == Accepted }
+	m.leases = slices.DeleteFunc(m.leases, func(f Forward) bool { return gone(f.Delivery.DeliveryID) })
+	m.order = slices.DeleteFunc(m.order, gone)
+	maps.DeleteFunc(m.byID, func(_ string, f *modelForward) bool { return f.state == Accepted })
+}
+
 // check compares every row with the model after each step.
 func (m *model) check(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.byID)) {
-		want := m.byID[id]
+		want, found := m.byID[id], 0
 		for d, err := range m.s.Find(t.Context(), Filter{ID: id}) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			found++
 			forwards, err := m.s.Forwards(t.Context(), d.ID)
 			if err != nil || len(forwards) != 1 {
 				t.Fatalf("%s: %d forwards, %v", id, len(forwards), err)
@@ -201,6 +215,9 @@ func (m *model) check(t *rapid.T) {
 				t.Fatalf("%s: ledger %v, want %v", id, ledger, want.ledger)
 			}
 		}
+		if found != 1 {
+			t.Fatalf("%s: found %d times", id, found)
+		}
 	}
 }
 
@@ -217,6 +234,7 @@ func TestInboxIsItsModel(t *testing.T) {
 			"claim":   func(t *rapid.T) { m.claim(t) },
 			"settle":  func(t *rapid.T) { m.settle(t) },
 			"wait":    func(t *rapid.T) { m.wait(t) },
+			"prune":   func(t *rapid.T) { m.prune(t) },
 			"":        m.check,
 		})
 	})

@@ -1,0 +1,208 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A duplicate, or another body, meets the pruning of its identity in every order of
+// their steps. The verdict is that of the moment before or of the moment after, and
+// what was answered as new is stored whole.
+func TestPruneAndAcceptOfOneKeyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"mine", "other"} {
+		for _, order := range []string{
+			"prune, accept", "accept, prune",
+			"lock, accept, delete", "delete, accept waits, commit", "delete, accept waits, rollback",
+			"insert, prune, compare",
+		} {
+			t.Run(body+"/"+order, func(t *testing.T) {
+				t.Parallel()
+				s, pool := newStore(t)
+				settled(t, s, pool, delivery("dlv_1", "mine"), Accepted, 100*day)
+				prune := begin(t, pool)
+				p := pruningsOf(Retention{Identities: time.Now().Add(-90 * day)})[0]
+				remove := func() {
+					if err := pruneIdentities(t.Context(), prune, p); err != nil || p.Rows != 1 {
+						t.Fatalf("%d pruned, %v", p.Rows, err)
+					}
+				}
+				done := make(chan error, 1)
+				var r Receipt
+				accepts := func() {
+					var err error
+					r, err = s.Accept(context.Background(), delivery("dlv_1", body))
+					done <- err
+				}
+				known := true // at the moment that the verdict speaks of
+				switch order {
+				case "prune, accept":
+					remove()
+					prune.Commit(t.Context())
+					known = false
+					accepts()
+				case "accept, prune":
+					accepts()
+					remove()
+					prune.Commit(t.Context())
+				case "lock, accept, delete":
+					if _, err := p.old(t.Context(), prune, oldIdentitiesSQL, identitiesOrderSQL, pruneDeliveries); err != nil {
+						t.Fatal(err)
+					}
+					accepts() // does not wait
+					p.at, p.id = time.Time{}, 0
+					remove()
+					prune.Commit(t.Context())
+				case "delete, accept waits, commit", "delete, accept waits, rollback":
+					remove()
+					go accepts()
+					untilBlocked(t, pool, 1)
+					if known = order == "delete, accept waits, rollback"; known {
+						prune.Rollback(t.Context())
+					} else {
+						prune.Commit(t.Context())
+					}
+				case "insert, prune, compare":
+					remove2 := func() { remove(); prune.Commit(t.Context()) }
+					done <- s.acceptAround(t, delivery("dlv_1", body), &r, remove2)
+					known = false
+				}
+				err := <-done
+				var conflict *ConflictError
+				switch {
+				case known && body == "other":
+					if !errors.As(err, &conflict) {
+						t.Errorf("%+v, %v; want a conflict", r, err)
+					}
+				case err != nil || r.Duplicate != known:
+					t.Errorf("%+v, %v; known: %v", r, err, known)
+				case !r.Duplicate:
+					if d, err := s.Payload(t.Context(), r.ID); err != nil || string(d.Body) != body {
+						t.Errorf("stored %q, %v", d.Body, err)
+					}
+					if f := forwardOf(t, s, r.ID); f.State != Pending {
+						t.Errorf("its forward: %+v", f)
+					}
+				}
+			})
+		}
+	}
+}
+
+// acceptAround is Accept with something done after its insert has found the key
+// taken, and before it compares.
+func (s *Store) acceptAround(t *testing.T, d Delivery, r *Receipt, between func()) error {
+	t.Helper()
+	a, err := newAcceptance(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, candidates, byKey := t.Context(), []*acceptance{a}, map[identity]*acceptance{a.key: a}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opening := &pgx.Batch{}
+	opening.Queue(beginSQL)
+	opening.Queue(settingsSQL)
+	err = insert(ctx, conn, opening, candidates, byKey)
+	between()
+	err = errors.Join(err, lookUp(ctx, conn, candidates, byKey))
+	_, commit := conn.Exec(ctx, "COMMIT")
+	conn.Release()
+	if err := errors.Join(err, commit); err != nil || a.id != 0 {
+		t.Fatalf("void: found %d, %v", a.id, err)
+	}
+	s.recheck(ctx, candidates)
+	*r = Receipt{ID: a.id, Duplicate: !a.inserted, ReceivedAt: a.receivedAt}
+	return a.missing
+}
+
+// A new forward needs the identity. The one that comes first wins, and the other takes
+// note.
+func TestPruneOfAnIdentityAndANewForwardInEveryOrder(t *testing.T) {
+	t.Parallel()
+	act := Act{"me", "test"}
+	unrouted := delivery("dlv_1", "x")
+	unrouted.Forwards = nil
+	retention := Retention{Identities: time.Now().Add(-90 * day)}
+	forwards := []NewForward{{Destination: "app"}}
+
+	s, pool := newStore(t)
+	r := settled(t, s, pool, unrouted, "", 100*day)
+	tx := begin(t, pool)
+	if made, err := route(t.Context(), tx, r.ID, forwards, act); err != nil || len(made) != 1 {
+		t.Fatal(made, err)
+	}
+	if gone := prune(t, s, retention); len(gone) != 0 {
+		t.Errorf("pruned although a forward is being made: %v", gone)
+	}
+	tx.Commit(t.Context())
+	if gone := prune(t, s, retention); len(gone) != 0 {
+		t.Errorf("pruned although a forward is open: %v", gone)
+	}
+
+	s, pool = newStore(t)
+	r = settled(t, s, pool, unrouted, "", 100*day)
+	tx, p := begin(t, pool), pruningsOf(retention)[0]
+	if err := p.batch(t.Context(), tx, p); err != nil || p.Rows != 1 {
+		t.Fatal(p.Rows, err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := s.Route(context.Background(), r.ID, forwards, act)
+		done <- err
+	}()
+	untilBlocked(t, pool, 1)
+	tx.Commit(t.Context())
+	if err := <-done; !errors.Is(err, ErrNotFound) {
+		t.Errorf("route: %v, want ErrNotFound", err)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox`); n != 0 {
+		t.Errorf("%d forwards of what is gone", n)
+	}
+}
+
+// A forward that was made after the batch was looked for, and before it was locked, is
+// seen: the look for open forwards is a statement of its own.
+func TestPruneSeesAForwardThatWasMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	d := delivery("dlv_1", "x")
+	d.Forwards = nil
+	r := settled(t, s, pool, d, "", 100*day)
+	for _, retention := range []Retention{{Bodies: time.Now()}, {Identities: time.Now()}} {
+		p := pruningsOf(retention)[0]
+		tx := begin(t, pool)
+		order, sql := bodiesOrderSQL, oldBodiesSQL
+		if !retention.Identities.IsZero() {
+			order, sql = identitiesOrderSQL, oldIdentitiesSQL
+		}
+		// The delivery is chosen before the forward is made, and removed after it.
+		p.DryRun = true
+		ids, err := p.old(t.Context(), tx, sql, order, 10)
+		if err != nil || len(ids) != 1 {
+			t.Fatal(ids, err)
+		}
+		if _, err := s.Route(t.Context(), r.ID, []NewForward{{Destination: "app"}}, Act{"me", "test"}); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := tx.Query(t.Context(), settledSQL, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settled, err := pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(settled) != 0 {
+			t.Errorf("settled: %v, %v", settled, err)
+		}
+		var n int
+		if err := tx.QueryRow(t.Context(), dropBodiesSQL, ids).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d bodies went, %v", n, err)
+		}
+		tx.Rollback(t.Context())
+		exec(t, pool, `DELETE FROM hooklatch.outbox`)
+	}
+}
