@@ -107,7 +107,7 @@ func (a *attempt) keepLease() (stop func()) {
 	done := make(chan struct{})
 	timer := time.AfterFunc(time.Until(a.leaseEnd.Load().Add(-half)), func() {
 		defer close(done)
-		for a.renew(half / 2) {
+		for a.renew() {
 			if !wait(a.ctx.Done(), time.Until(a.leaseEnd.Load().Add(-half))) {
 				return
 			}
@@ -120,10 +120,16 @@ func (a *attempt) keepLease() (stop func()) {
 	}
 }
 
-// renew tries until the lease has only margin left. False: the attempt is over.
-func (a *attempt) renew(margin time.Duration) bool {
+// leaseLeft is how long the attempt may go on: the last quarter of its lease is for the
+// settlement.
+func (a *attempt) leaseLeft() time.Duration {
+	return time.Until(*a.leaseEnd.Load()) - a.run.cfg.Lease/4
+}
+
+// renew tries as long as leaseLeft. False: the attempt is over.
+func (a *attempt) renew() bool {
 	for n := 0; a.ctx.Err() == nil; n++ {
-		left := time.Until(*a.leaseEnd.Load()) - margin
+		left := a.leaseLeft()
 		if left <= 0 {
 			a.cancel(errNotRenewed)
 			return false

@@ -269,12 +269,13 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 	})
 }
 
-// start works on f, unless a stop was faster.
+// start works on f, unless a stop was faster, or the claim came back so late that
+// another may have f by now: what is sent after its lease comes behind its successors.
 func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 	r.slots.take()
 	a := newAttempt(r, f, claimed)
 	r.inFlight.Go(func() {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || a.leaseLeft() <= 0 {
 			a.release()
 			return
 		}
