@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,18 +17,22 @@ import (
 )
 
 // Filter says which deliveries to find, newest first. An id makes every other
-// condition but After and Limit fall away: who has an id wants that delivery,
+// condition but Source, After and Limit fall away: who has an id wants that delivery,
 // whatever state it is in.
 type Filter struct {
-	// ID is a delivery id, an event id, a request id, or "type/id" of a resource.
+	// ID is a delivery id, an event id, the request id of a delivery or of a conflict of
+	// it, "type/id" of a resource, or the first 8 hex digits or more of the hash of its
+	// body or of a conflict's. At most 1,000 deliveries are found for each reading.
 	ID string
 
 	Source      string
 	Tenant      string
 	EventType   string
-	State       State  // some forward of the delivery is in it
-	Destination string // some forward goes there; with State: is in it there
-	Unrouted    bool   // only deliveries without any forward
+	State       State      // some forward of the delivery is in it
+	HoldReason  HoldReason // some forward of the delivery is held for it
+	Destination string     // some forward goes there; with State or HoldReason: is so there
+	Unrouted    bool       // only deliveries without any forward
+	Conflict    bool       // only deliveries of whose id other bytes came too
 	Since       time.Time
 	Until       time.Time // excluded
 
@@ -59,114 +65,218 @@ const deliveryColumns = `i.id, i.tenant, i.source, i.delivery_id, i.body_hash, i
 	i.request_id, coalesce(i.peer, ''), coalesce(i.scheme, ''), coalesce(i.key_id, ''), coalesce(i.event_id, ''), coalesce(i.event_type, ''),
 	coalesce(i.resource_type, ''), coalesce(i.resource_id, ''), i.revision, i.deleted, coalesce(i.meta_error, ''), coalesce(i.config_revision, 0)`
 
-// Each way to find has a statement of its own, so that each goes through its
-// index. $1 and $2 are the cursor, $3 the page size.
-const findEnd = ` AND (i.received_at, i.id) < ($1, $2) ORDER BY i.received_at DESC, i.id DESC LIMIT $3`
-
+// findByIDSQL looks each reading of an id up in an index of its own. $1 and $2 are
+// the cursor, $3 the page size.
 const findByIDSQL = `
 SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i
 WHERE i.id IN (
-	SELECT id FROM hooklatch.inbox WHERE delivery_id = $4
-	UNION SELECT id FROM hooklatch.inbox WHERE event_id = $4
-	UNION SELECT id FROM hooklatch.inbox WHERE request_id = $5
-	UNION SELECT id FROM hooklatch.inbox WHERE resource_id = $6 AND resource_type = $7)` + findEnd
+	(SELECT id FROM hooklatch.inbox WHERE delivery_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.inbox WHERE event_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.inbox WHERE request_id = $6 AND ($4 = '' OR source = $4))
+	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $7 AND resource_type = $8 AND ($4 = '' OR source = $4)
+		ORDER BY revision DESC LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $7 AND resource_type IS NULL AND $8 = '' AND ($4 = '' OR source = $4)
+		ORDER BY revision DESC LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.inbox WHERE body_hash BETWEEN $9 AND $10 AND ($4 = '' OR source = $4) LIMIT 1000)
+	UNION (SELECT d.id FROM (
+			(SELECT tenant, source, delivery_id FROM hooklatch.conflict WHERE request_id = $6)
+			UNION (SELECT tenant, source, delivery_id FROM hooklatch.conflict WHERE body_hash BETWEEN $9 AND $10 LIMIT 1000)) c
+		CROSS JOIN LATERAL (` + ofIdentity + `) d WHERE $4 = '' OR c.source = $4))
+AND (i.received_at, i.id) < ($1, $2) ORDER BY i.received_at DESC, i.id DESC LIMIT $3`
 
-// findConditions are the filters that need no index of their own; a page that
-// finds little goes on with the next.
+// ofIdentity is the delivery that a row c names. Tenant and source are compared in a
+// form that no index serves, so that the planner takes the one of the delivery id.
+const ofIdentity = `
+	SELECT i.id FROM hooklatch.inbox i
+	WHERE i.delivery_id = c.delivery_id AND i.source || '' = c.source AND i.tenant || '' = c.tenant OFFSET 0`
+
+// findConditions are the filters that need no index of their own.
 const findConditions = `
-	($4 = '' OR i.tenant = $4) AND ($5 = '' OR i.event_type = $5)
-	AND (NOT $6::bool OR NOT EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = i.id))
-	AND ($7 = '' AND $8 = '' OR EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = i.id
-		AND ($7 = '' OR o.destination = $7) AND ($8 = '' OR o.state = $8)))
-	AND i.received_at >= $9`
+	($5 = '' OR i.tenant = $5) AND ($6 = '' OR i.event_type = $6)
+	AND (NOT $7::bool OR NOT EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = i.id))
+	AND ($8 = '' AND $9 = '' AND $10 = '' OR EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = i.id
+		AND ($8 = '' OR o.destination = $8) AND ($9 = '' OR o.state = $9) AND ($10 = '' OR o.hold_reason = $10)))
+	AND (NOT $11::bool OR EXISTS (SELECT FROM hooklatch.conflict c
+		WHERE c.delivery_id = i.delivery_id AND c.source || '' = i.source AND c.tenant || '' = i.tenant))`
 
-const findRecentSQL = `SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ` + findConditions + findEnd
+// A scan looks at so many deliveries, whatever it finds, and says where it ended: a
+// filter that nothing fits must not make one statement read the whole history.
+const (
+	scanHead = `WITH scanned AS MATERIALIZED (SELECT * FROM hooklatch.inbox i WHERE `
+	scanTail = ` (i.received_at, i.id) < ($1, $2) AND i.received_at >= $4 ORDER BY i.received_at DESC, i.id DESC LIMIT $3),
+judged AS MATERIALIZED (SELECT i.*, coalesce(` + findConditions + `, false) AS fits FROM scanned i),
+final AS MATERIALIZED (SELECT id FROM scanned ORDER BY received_at, id LIMIT 1)
+SELECT ` + deliveryColumns + `, i.fits, (SELECT count(*) = $3 FROM scanned) FROM judged i
+WHERE i.fits OR i.id = (SELECT id FROM final) ORDER BY i.received_at DESC, i.id DESC`
+	findRecentSQL = scanHead + scanTail
+	findSourceSQL = scanHead + ` i.source = $12 AND ` + scanTail
+)
 
-const findSourceSQL = `SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE i.source = $10 AND ` + findConditions + findEnd
+// findAmongSQL looks at a few deliveries alone, and has the result of a scan.
+const findAmongSQL = `
+SELECT ` + deliveryColumns + `, true, count(*) OVER () > $3 FROM unnest($13::int8[]) k
+CROSS JOIN LATERAL (SELECT * FROM hooklatch.inbox WHERE id = k OFFSET 0) i
+WHERE (i.received_at, i.id) < ($1, $2) AND i.received_at >= $4 AND ($12 = '' OR i.source = $12) AND ` + findConditions + `
+ORDER BY i.received_at DESC, i.id DESC LIMIT $3`
 
-// The forwards in an open state are few: these two start from their partial
-// indexes, whose conditions they repeat word for word, and not from the history.
-const findDueSQL = `
-SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ($10 = '' OR i.source = $10)
-	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.lane IS NULL AND o.state = $8
-		UNION ALL SELECT o.inbox_id FROM hooklatch.outbox o
-			WHERE o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict') AND o.state = $8)
-	AND ` + findConditions + findEnd
+// The forwards in an open state are few, and conflicts are: a search for them starts
+// from their indexes, unless there are more than a scan of what is recent is worth.
+const (
+	dueIDsSQL = `
+SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.lane IS NULL
+	AND o.state = $1 AND ($2 = '' OR o.destination = $2)
+UNION ALL SELECT o.inbox_id FROM hooklatch.outbox o
+	WHERE o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')
+	AND o.state = $1 AND ($2 = '' OR o.destination = $2) LIMIT $3`
+	stuckIDsSQL = `
+SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('held', 'blocked') AND o.state = $1 AND ($2 = '' OR o.destination = $2)
+	AND ($4 = '' OR o.hold_reason = $4) LIMIT $3`
+	conflictIDsSQL = `
+SELECT d.id FROM (SELECT tenant, source, delivery_id FROM hooklatch.conflict LIMIT $1) c CROSS JOIN LATERAL (` + ofIdentity + `) d`
+)
 
-const findStuckSQL = `
-SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i WHERE ($10 = '' OR i.source = $10)
-	AND i.id IN (SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('held', 'blocked') AND o.state = $8)
-	AND ` + findConditions + findEnd
-
-// findPage is how many deliveries one round trip brings.
-const findPage = 200
+// findPage is how many deliveries one round trip brings, findScan how many it looks
+// at, findFew how many a search starts from instead.
+const (
+	findPage = 200
+	findScan = 5000
+	findFew  = 10_000
+)
 
 // Find lists deliveries, newest first, without their bodies. It reads page by
 // page as far as the caller goes on, each page through an index.
 func (s *Store) Find(ctx context.Context, f Filter) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
-		at, id := f.Until, int64(0)
+		p := findPlace{at: f.Until, more: true, size: findPage}
 		if f.Until.IsZero() {
-			at = time.Now().AddDate(100, 0, 0)
+			p.at = time.Now().AddDate(100, 0, 0)
 		}
 		if f.After != "" {
 			var err error
-			if at, id, err = parseCursor(f.After); err != nil {
+			if p.at, p.id, err = parseCursor(f.After); err != nil {
 				yield(Delivery{}, fmt.Errorf("find: %w", err))
 				return
 			}
 		}
-		for left := f.Limit; ; left -= findPage {
-			size := findPage
-			if f.Limit > 0 && left < size {
-				size = left
-			}
-			page, err := s.findPage(ctx, f, at, id, size)
-			if err != nil {
-				yield(Delivery{}, readError("find", err))
-				return
+		if f.HoldReason != "" {
+			f.State = Held
+		}
+		few, err := s.findFew(ctx, f)
+		found := 0
+		for err == nil && p.more {
+			var page []Delivery
+			if page, err = s.findPage(ctx, f, few, &p); err != nil {
+				break
 			}
 			for _, d := range page {
 				if !yield(d, nil) {
 					return
 				}
-				at, id = d.ReceivedAt, d.ID
+				if found++; found == f.Limit {
+					return
+				}
 			}
-			if len(page) < size || f.Limit > 0 && left <= findPage {
-				return
-			}
+		}
+		if err != nil {
+			yield(Delivery{}, readError("find", err))
 		}
 	}
 }
 
-func (s *Store) findPage(ctx context.Context, f Filter, at time.Time, id int64, size int) ([]Delivery, error) {
-	sql, args := findRecentSQL, []any{at, id, size}
+// findPlace is how far a search went, and how much the next page looks at.
+type findPlace struct {
+	at   time.Time
+	id   int64
+	more bool
+	size int
+}
+
+// findFew returns the deliveries among which those to find are; nil: anywhere.
+func (s *Store) findFew(ctx context.Context, f Filter) ([]int64, error) {
+	var sql string
+	var args []any
+	switch {
+	case f.ID != "":
+		return nil, nil
+	case f.State == Pending || f.State == RetryWait:
+		sql, args = dueIDsSQL, []any{string(f.State), f.Destination, findFew + 1}
+	case f.State == Held || f.State == Blocked:
+		sql, args = stuckIDsSQL, []any{string(f.State), f.Destination, findFew + 1, string(f.HoldReason)}
+	case f.Conflict:
+		sql, args = conflictIDsSQL, []any{findFew + 1}
+	default:
+		return nil, nil
+	}
+	ids, err := collect(ctx, s, roleRead, pgx.RowTo[int64], sql, args...)
+	if err != nil || len(ids) > findFew {
+		return nil, err
+	}
+	slices.Sort(ids)
+	return append([]int64{}, slices.Compact(ids)...), nil
+}
+
+func (s *Store) findPage(ctx context.Context, f Filter, few []int64, p *findPlace) (page []Delivery, err error) {
+	sql, args := findRecentSQL, []any{p.at, p.id, p.size}
+	scan := func(row pgx.CollectableRow) (bool, error) {
+		var fits bool
+		d, err := scanDelivery(wider{row, []any{&fits, &p.more}})
+		if fits {
+			page = append(page, d)
+		}
+		p.at, p.id = d.ReceivedAt, d.ID
+		return fits, err
+	}
 	if f.ID != "" {
-		sql = findByIDSQL
-		args = append(args, f.idArgs()...)
+		sql, args = findByIDSQL, append(args, f.Source)
+		args = append(args, readingsOf(f.ID)...)
+		scan = func(row pgx.CollectableRow) (bool, error) {
+			d, err := scanDelivery(row)
+			page, p.at, p.id = append(page, d), d.ReceivedAt, d.ID
+			p.more = len(page) == p.size
+			return true, err
+		}
 	} else {
-		args = append(args, f.Tenant, f.EventType, f.Unrouted, f.Destination, string(f.State), f.Since)
+		args = append(args, f.Since, f.Tenant, f.EventType, f.Unrouted, f.Destination, string(f.State), string(f.HoldReason), f.Conflict)
 		switch {
-		case f.State == Pending || f.State == RetryWait:
-			sql, args = findDueSQL, append(args, f.Source)
-		case f.State == Held || f.State == Blocked:
-			sql, args = findStuckSQL, append(args, f.Source)
+		case few != nil:
+			sql, args = findAmongSQL, append(args, f.Source, few)
 		case f.Source != "":
 			sql, args = findSourceSQL, append(args, f.Source)
 		}
 	}
-	return collect(ctx, s, roleRead, scanDelivery, sql, args...)
+	p.more = false
+	_, err = collect(ctx, s, roleRead, scan, sql, args...)
+	if len(page) < p.size/2 && f.ID == "" && few == nil {
+		p.size = min(4*p.size, findScan) // what fits is rare
+	}
+	return page, err
 }
 
-// idArgs are the readings of an id: text, request id, resource.
-func (f Filter) idArgs() []any {
-	id := toText(f.ID)
+// readingsOf are the readings of an id: text, request id, resource, hash of a body.
+func readingsOf(id string) []any {
+	id = toText(id)
 	var request *uuid.UUID
 	if u, err := uuid.Parse(id); err == nil {
 		request = &u
 	}
 	resourceType, resourceID, _ := strings.Cut(id, "/")
-	return []any{id, request, resourceID, resourceType}
+	low, high := hashesOf(id)
+	return []any{id, request, resourceID, resourceType, low, high}
+}
+
+// hashesOf are the first and the last hash that begin with some hex digits, 8 at
+// least; nil: it is no beginning of a hash. People copy one with its three dots.
+func hashesOf(id string) (low, high []byte) {
+	id = strings.TrimSuffix(id, "…")
+	if len(id) < 8 || len(id) > 64 {
+		return nil, nil
+	}
+	low, err := hex.DecodeString(id + strings.Repeat("0", 64-len(id)))
+	if err != nil {
+		return nil, nil
+	}
+	high, _ = hex.DecodeString(id + strings.Repeat("f", 64-len(id)))
+	return low, high
 }
 
 func scanDelivery(row pgx.CollectableRow) (d Delivery, err error) {

@@ -101,8 +101,8 @@ func refusalArgs(list []Refusal) []any {
 
 // RefusalFilter says which refusals to list, newest minute first.
 type RefusalFilter struct {
-	// ID is the delivery id or request id of a sample. Every other condition but
-	// After and Limit falls away then.
+	// ID is the delivery id or request id of a sample, or the first 8 hex digits or more
+	// of the hash of its body. Every other condition but After and Limit falls away then.
 	ID string
 
 	Source string
@@ -130,8 +130,9 @@ const refusalsOfSourceSQL = `SELECT ` + refusalColumns + ` FROM hooklatch.refusa
 
 const refusalsByIDSQL = `
 SELECT ` + refusalColumns + ` FROM hooklatch.refusal WHERE id IN (
-	SELECT id FROM hooklatch.refusal WHERE delivery_id = $4
-	UNION SELECT id FROM hooklatch.refusal WHERE request_id = $5)` + refusalEnd
+	(SELECT id FROM hooklatch.refusal WHERE delivery_id = $4 LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.refusal WHERE request_id = $5)
+	UNION (SELECT id FROM hooklatch.refusal WHERE body_hash BETWEEN $6 AND $7 LIMIT 1000))` + refusalEnd
 
 // refusalPage is how many rows one round trip brings.
 const refusalPage = 500
@@ -176,7 +177,8 @@ func (s *Store) refusalPage(ctx context.Context, f RefusalFilter, minute time.Ti
 	switch {
 	case f.ID != "":
 		sql = refusalsByIDSQL
-		args = append(args, Filter{ID: f.ID}.idArgs()[:2]...)
+		r := readingsOf(f.ID)
+		args = append(args, r[0], r[1], r[4], r[5])
 	default:
 		args = append(args, f.Since.Truncate(time.Minute), f.Tenant, f.Code)
 		if f.Source != "" {

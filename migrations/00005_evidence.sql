@@ -17,10 +17,16 @@ DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type, revision) WHERE resource_id IS NOT NULL;
 CREATE INDEX attempt_ended   ON hooklatch.attempt (ended_at);
 CREATE INDEX conflict_seen   ON hooklatch.conflict (first_seen_at) WHERE body IS NOT NULL;
+CREATE INDEX conflict_request ON hooklatch.conflict (request_id) WHERE request_id IS NOT NULL;
+CREATE INDEX conflict_body   ON hooklatch.conflict (body_hash);
+CREATE INDEX refusal_body    ON hooklatch.refusal (body_hash) WHERE body_hash IS NOT NULL;
 
 COMMENT ON TABLE hooklatch.schema_version IS 'serves 4';
 
 -- +goose Down
+DROP INDEX hooklatch.refusal_body;
+DROP INDEX hooklatch.conflict_body;
+DROP INDEX hooklatch.conflict_request;
 DROP INDEX hooklatch.conflict_seen;
 DROP INDEX hooklatch.attempt_ended;
 DROP INDEX hooklatch.inbox_resource;

@@ -296,12 +296,9 @@ const maxFits = 100
 // findOne finds the delivery that an id means. Several are listed, exit code 2.
 func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source string) (inbox.Delivery, error) {
 	var chosen, byDeliveryID []inbox.Delivery
-	for d, err := range store.Find(ctx, inbox.Filter{ID: id}) {
+	for d, err := range store.Find(ctx, inbox.Filter{ID: id, Source: source}) {
 		if err != nil {
 			return inbox.Delivery{}, err
-		}
-		if source != "" && d.Source != source {
-			continue
 		}
 		chosen = append(chosen, d)
 		if d.DeliveryID == id {
