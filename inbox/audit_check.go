@@ -80,11 +80,11 @@ l AS MATERIALIZED (
 			count(*) FILTER (WHERE state = 'held' AND hold_reason = 'gap') AS held,
 			array_agg(id ORDER BY id) FILTER (WHERE lease_until > t.now) AS leased
 		FROM hooklatch.outbox o WHERE o.destination = r.destination AND o.lane = r.lane
-			AND o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict') OFFSET 0) x
+			AND o.lane IS NOT NULL AND o.revision IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict') OFFSET 0) x
 	LEFT JOIN LATERAL (
 		SELECT id AS front, state AS front_state, hold_reason AS front_reason, revision AS front_revision
 		FROM hooklatch.outbox o WHERE o.destination = r.destination AND o.lane = r.lane AND o.revision > coalesce(r.passed, -1)
-			AND o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')
+			AND o.lane IS NOT NULL AND o.revision IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')
 		ORDER BY o.revision, o.id LIMIT 1) f ON true),
 p AS MATERIALIZED (
 	SELECT r.*, x.known, x.accepted, x.ended FROM r CROSS JOIN LATERAL (

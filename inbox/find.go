@@ -126,7 +126,7 @@ const (
 SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('pending', 'retry_wait') AND o.lane IS NULL
 	AND o.state = $1 AND ($2 = '' OR o.destination = $2)
 UNION ALL SELECT o.inbox_id FROM hooklatch.outbox o
-	WHERE o.lane IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')
+	WHERE o.lane IS NOT NULL AND o.revision IS NOT NULL AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')
 	AND o.state = $1 AND ($2 = '' OR o.destination = $2) LIMIT $3`
 	stuckIDsSQL = `
 SELECT o.inbox_id FROM hooklatch.outbox o WHERE o.state IN ('held', 'blocked') AND o.state = $1 AND ($2 = '' OR o.destination = $2)

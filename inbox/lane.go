@@ -46,7 +46,7 @@ const (
 	// inLaneDue is the condition of outbox_lane_due: what a claim must look at.
 	inLaneDue = `lane IS NOT NULL AND NOT waiting AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')`
 	// standsInLane is the condition of outbox_lane.
-	standsInLane = `lane IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')`
+	standsInLane = `lane IS NOT NULL AND revision IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')`
 	// movesInLane are those of them that order alone decides about.
 	movesInLane = standsInLane + ` AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')`
 )

@@ -118,7 +118,7 @@ const ofDelivery = ` CROSS JOIN LATERAL (
 	SELECT id, tenant, source, delivery_id, received_at, deleted FROM hooklatch.inbox WHERE id = o.inbox_id OFFSET 0) i`
 
 // inLane repeats the condition of the index outbox_lane word for word.
-const inLane = `o.destination = $1 AND o.lane = $2 AND o.lane IS NOT NULL
+const inLane = `o.destination = $1 AND o.lane = $2 AND o.lane IS NOT NULL AND o.revision IS NOT NULL
 	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked' AND o.ordering = 'strict')`
 
 const openSQL = `SELECT ` + standsColumns + ` FROM (

@@ -25,7 +25,7 @@ WITH open AS (
 	FROM hooklatch.outbox WHERE state IN ('pending', 'retry_wait') AND lane IS NULL GROUP BY destination, state
 	UNION ALL
 	SELECT destination, state, count(*), min(next_attempt_at) FILTER (WHERE NOT waiting)
-	FROM hooklatch.outbox WHERE lane IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')
+	FROM hooklatch.outbox WHERE lane IS NOT NULL AND revision IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')
 		AND state IN ('pending', 'retry_wait') GROUP BY destination, state
 	UNION ALL
 	SELECT destination, state, count(*), NULL

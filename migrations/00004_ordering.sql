@@ -19,9 +19,11 @@ CREATE INDEX outbox_due ON hooklatch.outbox (destination, next_attempt_at, id)
 -- when its gap has lasted long enough.
 CREATE INDEX outbox_lane_due ON hooklatch.outbox (destination, next_attempt_at, id)
     WHERE lane IS NOT NULL AND NOT waiting AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap');
--- What stands in a lane, in order. A dead letter holds only a strict one.
+-- What stands in a lane, in order. A dead letter holds only a strict one. The revision
+-- is never NULL here; said again, it keeps this index from serving a search for what is
+-- due, which would read all that waits.
 CREATE INDEX outbox_lane ON hooklatch.outbox (destination, lane, revision, id)
-    WHERE lane IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict');
+    WHERE lane IS NOT NULL AND revision IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict');
 
 -- One row for each lane, made by the first claim that meets it. Whoever changes the
 -- forwards of a lane locks this row first.
