@@ -76,7 +76,7 @@ type defaultsConfig struct {
 
 // sourceConfig is one trusted sender.
 type sourceConfig struct {
-	_ struct{} `later:"conflict_ignore,expect_every,addresses,rate,backlog,backfill,body_guard"`
+	_ struct{} `later:"expect_every,addresses,rate,backlog,backfill"`
 
 	Tenant string       `json:"tenant" jsonschema:"whose data it is"`
 	Host   string       `json:"host,omitempty" jsonschema:"host name that the route demands; defaults to any"`
@@ -98,7 +98,9 @@ type sourceConfig struct {
 
 	Ordering       string   `json:"ordering,omitempty" jsonschema:"how the deliveries of one resource follow each other at a destination, by revision. none: each on its own; latest: one at a time, and what is older than what was applied is not sent; coalesce: as latest, and of those that wait only the newest is sent; strict: as latest, and none is left out. All but none need resource.id and resource.revision. Defaults to none"`
 	GapTimeout     duration `json:"gap_timeout,omitzero" jsonschema:"with ordering strict: how long after its receipt a delivery waits for revisions that are missing before it; left out, until a person releases it"`
-	OnConflict     string   `json:"on_conflict,omitempty" jsonschema:"reject"`
+	OnConflict     string   `json:"on_conflict,omitempty" jsonschema:"what another body under a delivery id that is taken comes to. reject: conflict_status; accept_first: a success, as of a duplicate, for senders that one refusal turns off. The first body stays and the other is kept as evidence, either way. Defaults to that of the scheme, else reject"`
+	ConflictIgnore []string `json:"conflict_ignore,omitzero" jsonschema:"JSON pointers, such as /attempt, to values in which the bodies of one delivery may differ: null stands in their place when they are compared. A body that is not JSON is compared whole. Defaults to those of the scheme; []: none"`
+	BodyGuard      string   `json:"body_guard,omitempty" jsonschema:"on: a new delivery id is a duplicate where the source has brought the same body before, within twice the tolerance, or within retention.identity where no signed timestamp is checked. off: it is a delivery. Defaults to on where the scheme does not sign the id and its bodies have an id of their own"`
 	SuccessStatus  int      `json:"success_status,omitempty" jsonschema:"status of the answer to an accepted delivery, 200 to 299; defaults to that of the scheme, else 202"`
 	SuccessBody    *string  `json:"success_body,omitempty" jsonschema:"body of that answer; empty: none. Defaults to that of the scheme, else a line of JSON"`
 	SuccessType    string   `json:"success_type,omitempty" jsonschema:"media type of success_body; defaults to that of the scheme, else text/plain"`
@@ -248,7 +250,6 @@ func (c *config) fill() {
 		at := "sources." + name
 		setDefault(c, at+".max_body", &s.MaxBody, c.Defaults.MaxBody)
 		setDefault(c, at+".ordering", &s.Ordering, "none")
-		setDefault(c, at+".on_conflict", &s.OnConflict, "reject")
 	}
 	for name, d := range c.Destinations {
 		at := "destinations." + name

@@ -24,7 +24,9 @@ func (c *config) proxyConfig(from *secrets) proxy.Config {
 			Revision: s.Resource.Revision.Field, Deleted: s.Resource.Deleted.Field,
 			RequireJSON: s.RequireJSON, Types: proxy.TypeRule{Allow: s.Types.Allow, Refuse: s.Types.Else == "refuse"},
 			Forwards: c.routes(s), Ordering: s.ordering(), GapTimeout: time.Duration(s.GapTimeout),
-			SuccessStatus: s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
+			OnConflict: s.OnConflict, ConflictIgnore: s.ConflictIgnore, BodyGuard: s.BodyGuard,
+			IdentityRetention: time.Duration(c.Retention.Identity),
+			SuccessStatus:     s.SuccessStatus, SuccessBody: s.successBody(), SuccessType: s.SuccessType,
 			RefusalStatus: s.RefusalStatus, ConflictStatus: s.ConflictStatus,
 		})
 	}

@@ -34,7 +34,6 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		{"conflict that drops the hook", asking("scheme: github", "conflict_status: 410"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
 		{"conflict as a success", asking("scheme: github", "conflict_status: 200"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
 		{"conflict of zero", asking("scheme: github", "conflict_status: 0"), "9:22 conflict_status must be 400 to 499, and not 410, on which senders drop the hook"},
-		{"accept_first", asking("scheme: github", "on_conflict: accept_first"), "9:18 on_conflict accept_first is not in this version: reject is"},
 	} {
 		_, err := parseConfig("f", []byte(c.text), configNow)
 		if got := shortly(problemsOf(err)); got != c.want {

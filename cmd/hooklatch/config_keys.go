@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -120,6 +121,14 @@ func (c *config) tolerance(s *sourceConfig, scheme verify.Scheme) time.Duration 
 		return time.Duration(c.Defaults.Tolerance)
 	}
 	return time.Duration(s.Tolerance)
+}
+
+// window is how far the timestamp of a request may be from now. 0: none is checked.
+func (c *config) window(s *sourceConfig, scheme verify.Scheme) time.Duration {
+	if !scheme.HasTimestamp() {
+		return 0
+	}
+	return cmp.Or(c.tolerance(s, scheme), scheme.Tolerance())
 }
 
 func (l *loader) key(ctx context.Context, at string, k keyConfig, scheme verify.Scheme) (verify.Key, bool) {

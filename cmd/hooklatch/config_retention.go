@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/hooklatch/hooklatch/inbox"
-	"github.com/hooklatch/hooklatch/verify"
 )
 
 type retentionConfig struct {
@@ -83,10 +81,7 @@ func (c *config) replayWindow() (window time.Duration, source string) {
 			continue
 		}
 		for _, scheme := range schemes {
-			if t := scheme.Recipe().Timestamp; t == nil || t.ToleranceS == verify.NoWindow && s.Tolerance == 0 {
-				continue
-			}
-			if w := 2 * cmp.Or(c.tolerance(s, scheme), scheme.Tolerance()); w > window {
+			if w := 2 * c.window(s, scheme); w > window {
 				window, source = w, name
 			}
 		}

@@ -54,7 +54,8 @@ func choices() []fieldText {
 		{path: "sources.*.handshake.confirm", choices: confirmChoices},
 		{path: "sources.*.ordering", choices: orderings},
 		{path: "sources.*.types.else", choices: typeChoices},
-		{path: "sources.*.on_conflict", choices: []string{"reject"}},
+		{path: "sources.*.on_conflict", choices: conflictRules},
+		{path: "sources.*.body_guard", choices: guardSwitch},
 		{path: "log.level", choices: logLevels},
 		{path: "log.format", choices: []string{"json", "text"}},
 	}

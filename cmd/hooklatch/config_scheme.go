@@ -235,7 +235,11 @@ func (ch *checker) weigh(at string, s *sourceConfig, schemes []verify.Scheme) {
 			}
 		}
 		for _, w := range scheme.Weaknesses() {
-			ch.notes = append(ch.notes, problem{Path: at + ".scheme", Message: title(scheme) + ": " + w.Text, token: ch.c.at.near(places[i])})
+			text := w.Text
+			if w.Code == "id_unsigned" && s.guarded(scheme) {
+				text += "; body_guard takes it for a duplicate"
+			}
+			ch.notes = append(ch.notes, problem{Path: at + ".scheme", Message: title(scheme) + ": " + text, token: ch.c.at.near(places[i])})
 		}
 	}
 }

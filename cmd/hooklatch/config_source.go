@@ -25,9 +25,6 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	ch.body(at+".max_body", s.MaxBody)
 	ch.tolerance(at+".tolerance", s.Tolerance)
 	ch.ordering(at, s)
-	if s.OnConflict != "reject" {
-		ch.problem(at+".on_conflict", "on_conflict %s is not in this version: reject is", s.OnConflict)
-	}
 	ch.forward(at, s)
 	ch.types(at+".types", &s.Types)
 	schemes, err := s.compile()
@@ -37,6 +34,7 @@ func (ch *checker) source(name string, s *sourceConfig) {
 	}
 	ch.fit(at, s, schemes)
 	ch.weigh(at, s, schemes)
+	ch.repeats(at, s, schemes)
 	ch.ack(at, s, schemes[0].Recipe().Ack)
 	ch.handshake(at, s, shaking(schemes))
 	ch.keys(at, s, schemes)

@@ -73,7 +73,15 @@ func TestConfigurationErrors(t *testing.T) {
 		{"timeout of gaps without an ordering", "forward: [app]", "forward: [app]\n    gap_timeout: 15m", "11:18 gap_timeout needs ordering strict: with none nothing waits for a revision that is missing"},
 		{"timeout of gaps under latest", "forward: [app]", "forward: [app]\n    resource: {id: /id, revision: /rev}\n    ordering: latest\n    gap_timeout: 15m", "13:18 gap_timeout needs ordering strict: with latest nothing waits for a revision that is missing"},
 		{"timeout of gaps of zero", "forward: [app]", "forward: [app]\n    resource: {id: /id, revision: /rev}\n    ordering: strict\n    gap_timeout: 0s", "13:18 gap_timeout must be more than 0"},
-		{"conflict rule of a later version", "forward: [app]", "forward: [app]\n    on_conflict: accept_first", "11:18 on_conflict accept_first is not in this version: reject is"},
+		{"repeats", "forward: [app]", "forward: [app]\n    on_conflict: accept_first\n    conflict_ignore: [/attempt, /a~1b/0]\n    body_guard: off", ""},
+		{"nothing ignored", "forward: [app]", "forward: [app]\n    conflict_ignore: []", ""},
+		{"unknown rule for conflicts", "forward: [app]", "forward: [app]\n    on_conflict: overwrite", `11:18 "overwrite" is not one of reject, accept_first`},
+		{"empty rule for conflicts", "forward: [app]", "forward: [app]\n    on_conflict: \"\"", `11:18 "" is not one of reject, accept_first`},
+		{"unknown switch of the guard", "forward: [app]", "forward: [app]\n    body_guard: true", `11:17 "true" is not one of on, off`},
+		{"ignored that is no pointer", "forward: [app]", "forward: [app]\n    conflict_ignore: [/a, attempt, \"\", /b~2]", `11:27 "attempt" is no JSON pointer: write one such as /attempt
+11:36 "" is no JSON pointer: write one such as /attempt
+11:40 JSON pointer "/b~2" holds a ~ that is neither ~0 nor ~1`},
+		{"more ignored than a body is searched for", "forward: [app]", "forward: [app]\n    conflict_ignore: [" + strings.TrimSuffix(strings.Repeat("/a, ", 33), ", ") + "]", "11:22 33 pointers are more than 32"},
 		{"retention", "version: 1", "version: 1\nretention: {body: 3d, identity: 90d, attempts: 3d}\nrefusals: {keep: 1d, max_rows: 5000}", ""},
 		{"nothing outlives its delivery", "version: 1", "version: 1\nretention: {identity: 40d, body: 41d, attempts: 60d}", `2:34 body must not be longer than identity, 40d: a body goes with its delivery
 2:49 attempts must not be longer than identity, 40d: they go with their delivery`},
@@ -434,6 +442,7 @@ func TestTheSchemaOffersWhatTheProgramTakes(t *testing.T) {
 		"sources.*.keys.[].encoding":      {"{id: k1", "{id: k1, encoding: %s"},
 		"sources.*.ordering":              {"forward:", "ordering: %s\n    forward:"},
 		"sources.*.on_conflict":           {"forward:", "on_conflict: %s\n    forward:"},
+		"sources.*.body_guard":            {"forward:", "body_guard: %s\n    forward:"},
 		"sources.*.handshake.confirm":     {"scheme: zhisou-v1", "scheme: aws-sns\n    params: {topic_arn: a}\n    handshake: {confirm: %s}"},
 		"scheme.handshake.[].kind":        {"scheme: zhisou-v1", "scheme: {preset: stripe, handshake: [{kind: %s}]}"},
 		"scheme.handshake.[].method":      {"scheme: zhisou-v1", "scheme: {preset: stripe, handshake: [{kind: status, method: %s}]}"},

@@ -291,7 +291,7 @@ func answerText(ack *verify.Ack) string {
 	}
 	switch {
 	case ack.OnConflict == "accept_first":
-		text += "; 409 for other bytes under a known id, though a success would serve the sender better: that is not in this version"
+		text += "; a success for other bytes under a known id too, of which the first stay"
 	case ack.ConflictStatus != 0:
 		text += fmt.Sprintf("; %d for other bytes under a known id", ack.ConflictStatus)
 	}
