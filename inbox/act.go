@@ -19,8 +19,9 @@ func (a Act) check() error {
 	return nil
 }
 
-// The actions in the audit, beside that of Route.
+// The actions in the audit.
 const (
+	actRoute   = "route"
 	actReplay  = "replay"
 	actCancel  = "cancel"
 	actRelease = "release"

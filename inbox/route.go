@@ -35,9 +35,6 @@ ON CONFLICT (inbox_id, destination) DO NOTHING RETURNING destination`
 // what was removed while it waited.
 const bodySQL = `SELECT EXISTS (SELECT FROM hooklatch.payload WHERE inbox_id = $1 AND variant = 0)`
 
-const auditRouteSQL = `
-INSERT INTO hooklatch.audit (tenant, actor, action, reason, inbox_id, detail) VALUES ($1, $2, 'route', $3, $4, $5)`
-
 // Route makes those of the forwards that a kept delivery does not have yet, and
 // returns their destinations: none where it has them all, which is no error. They may
 // be tried from now on until their deadline, counted from now. Where they are ordered
@@ -107,7 +104,7 @@ func route(ctx context.Context, tx pgx.Tx, deliveryID int64, forwards []NewForwa
 		return nil, ErrPruned
 	}
 	slices.Sort(made)
-	_, err = tx.Exec(ctx, auditRouteSQL, d.Tenant, act.Actor, act.Reason, deliveryID, strings.Join(made, ", "))
+	_, err = tx.Exec(ctx, auditActSQL, d.Tenant, act.Actor, actRoute, act.Reason, deliveryID, 0, 0, strings.Join(made, ", "))
 	return made, err
 }
 

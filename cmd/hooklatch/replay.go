@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,19 +19,22 @@ func replayCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "replay",
 		Usage: "hand a delivery on after all",
-		Description: example("Make the forwards of a delivery that no route took when it came in, or, with\n"+
-			"--destination, the one that has a route now. Each counts its deadline from now, stands\n"+
-			"in its place among the revisions of its resource, and has the ids of the delivery.\n"+
-			"With --unrouted all such deliveries of a source, oldest first; a type that the source\n"+
-			"does not allow stays held then. What cannot be replayed is left as it is, and the\n"+
-			"reason is told: exit code 1, or 5 where something was. Routes and database are those\n"+
+		Description: example("Make the forwards of a delivery due again that are blocked, or held for a person: each\n"+
+			"keeps its ids and its place among the revisions of its resource, gets one attempt, and\n"+
+			"its deadline begins anew. A delivery that no route took when it came in is given the\n"+
+			"forwards that it would have now, and with --destination also one that has others.\n"+
+			"With --unrouted all deliveries of a source that have none, oldest first; types that the\n"+
+			"source does not allow stay held then. --force sends a revision although a later one was\n"+
+			"applied: the destination goes back to it. What cannot be replayed is left as it is, and\n"+
+			"the reason is told: exit code 1, or 5 where something was. Routes and database are those\n"+
 			"of -c FILE, else of hooklatch.yaml in this folder. The server may run. What is done\n"+
 			"stands in the audit, with your login name and the reason.",
-			"hooklatch replay --delivery dlv_8821 --reason 'route added'",
+			"hooklatch replay --delivery dlv_8821 --destination app --reason 'app mended'",
 			"hooklatch replay --unrouted --source acme-stripe --since 2d --dry-run"),
 		Flags: append(append(databaseFlags(), actFlags()...),
 			&cli.StringFlag{Name: "delivery", Usage: "the delivery of this `ID`"},
 			&cli.StringFlag{Name: "destination", Usage: "only to this destination `NAME`"},
+			&cli.BoolFlag{Name: "force", Usage: "with --delivery: also where a later revision was applied"},
 			&cli.BoolFlag{Name: "unrouted", Usage: "every delivery of a source that has no forward"},
 			&cli.StringFlag{Name: "source", Usage: "`NAME` of the source"},
 			&cli.StringFlag{Name: "type", Usage: "with --unrouted: only of this event `TYPE`"},
@@ -46,7 +48,7 @@ func replayCommand(s *stdio) *cli.Command {
 			if err := checkReplayFlags(c); err != nil {
 				return err
 			}
-			r := &replayer{s: s, config: configFile(c), reason: c.String("reason"), dryRun: c.Bool("dry-run"), json: c.Bool("json")}
+			r := &replayer{s: s, config: configFile(c), reason: c.String("reason"), dryRun: c.Bool("dry-run"), force: c.Bool("force"), json: c.Bool("json")}
 			if c.Bool("unrouted") {
 				return r.unrouted(c.Context, unroutedOptions{filter: inbox.UnroutedFilter{Source: c.String("source"), EventType: c.String("type")},
 					since: c.String("since"), until: c.String("until"), yes: c.Bool("yes")})
@@ -66,7 +68,7 @@ func checkReplayFlags(c *cli.Context) error {
 		if c.String("source") == "" {
 			return usagef("--source NAME", "replay: --unrouted takes the deliveries of one source: which?")
 		}
-		needless = []string{"destination"}
+		needless = []string{"destination", "force"}
 	default:
 		needless = []string{"type", "since", "until"}
 	}
@@ -85,6 +87,7 @@ type replayer struct {
 	config string // file
 	reason string
 	dryRun bool
+	force  bool
 	json   bool
 
 	cfg *config
@@ -124,11 +127,49 @@ func (r *replayer) source(name, tenant string) (source proxy.Source, why string)
 // replayLine is the JSON of what became of one forward.
 type replayLine struct {
 	Destination string `json:"destination"`
-	Did         string `json:"did"` // routed, or left; of a dry run: route
+	Did         string `json:"did"` // routed, replayed, released or left; of a dry run: route, replay, release or left
 	Why         string `json:"why,omitempty"`
 
 	forward *inbox.NewForward // to be made
+	id      int64             // of the one to be made due again
+	refused bool              // left, and it would have needed something
 }
+
+// What becomes of a forward, and what is said of it.
+const (
+	didRoute    = "route"
+	didReplay   = "replay"
+	didRelease  = "release"
+	didRouted   = "routed"
+	didReplayed = "replayed"
+	didReleased = "released"
+	didLeft     = "left"
+)
+
+func (l replayLine) text() string {
+	switch l.Did {
+	case didRoute:
+		return "would be handed on"
+	case didReplay:
+		return "would be due again"
+	case didRelease:
+		return "would be released"
+	case didRouted:
+		return "routed: due now"
+	case didReplayed:
+		return "due again, for one attempt"
+	case didReleased:
+		return "released: due now"
+	}
+	return "left alone: " + l.Why
+}
+
+func (l *replayLine) leave(refused bool, format string, args ...any) {
+	l.Did, l.Why, l.refused = didLeft, fmt.Sprintf(format, args...), refused
+	l.forward, l.id = nil, 0
+}
+
+func (l replayLine) todo() bool { return l.forward != nil || l.id != 0 }
 
 // replayed is the JSON of replay for one delivery.
 type replayed struct {
@@ -142,17 +183,8 @@ type replayed struct {
 	Why        string       `json:"why,omitempty"` // nothing could be done
 }
 
-const (
-	didRoute  = "route"
-	didRouted = "routed"
-	didLeft   = "left"
-)
-
 func (r *replayer) delivery(ctx context.Context, id, source, destination string) error {
 	return r.open(ctx, func(store *inbox.Store) error {
-		if known := slices.Sorted(maps.Keys(r.cfg.Destinations)); destination != "" && !slices.Contains(known, destination) {
-			return usagef("--destination NAME", "replay: unknown destination %q: %s", destination, configured(known))
-		}
 		d, err := findOne(ctx, r.s, store, id, source)
 		if errors.Is(err, errNoSuch) {
 			return fail(exitNo, fmt.Errorf("%s is not in the inbox", id), "hooklatch trace "+shellQuote(id))
@@ -163,6 +195,10 @@ func (r *replayer) delivery(ctx context.Context, id, source, destination string)
 		forwards, err := store.Forwards(ctx, d.ID)
 		if err != nil {
 			return err
+		}
+		there := slices.ContainsFunc(forwards, func(f inbox.Forward) bool { return f.Destination == destination })
+		if destination != "" && !there && r.cfg.Destinations[destination] == nil {
+			return usagef("--destination NAME", "replay: unknown destination %q: %s", destination, configured(slices.Sorted(maps.Keys(r.cfg.Destinations))))
 		}
 		done := &replayed{V: 1, DryRun: r.dryRun, Tenant: d.Tenant, Source: d.Source, DeliveryID: d.DeliveryID, EventType: d.EventType}
 		if done.Forwards, done.Why, err = r.plan(&d, forwards, destination); err != nil {
@@ -175,24 +211,35 @@ func (r *replayer) delivery(ctx context.Context, id, source, destination string)
 			if err := r.route(ctx, store, &d, done.Forwards); err != nil {
 				return err
 			}
+			if err := r.replay(ctx, store, &d, done.Forwards); err != nil {
+				return err
+			}
 		}
 		if err := done.print(r.s.out, isTerminal(r.s.out), r.json); err != nil {
 			return err
 		}
-		if r.dryRun || slices.ContainsFunc(done.Forwards, func(l replayLine) bool { return l.Did != didLeft }) {
-			return nil
-		}
-		return answerNo()
+		return done.verdict()
 	})
 }
 
-func (l replayLine) todo() bool { return l.forward != nil }
+// verdict is the exit code. What needed nothing is no matter where something was done.
+func (d *replayed) verdict() error {
+	did := slices.ContainsFunc(d.Forwards, func(l replayLine) bool { return l.Did != didLeft })
+	refused := slices.ContainsFunc(d.Forwards, func(l replayLine) bool { return l.refused })
+	switch {
+	case !did:
+		return answerNo()
+	case refused:
+		return &failure{code: exitPartly}
+	}
+	return nil
+}
 
 // plan says what is to be done for each forward, or why nothing can be.
 func (r *replayer) plan(d *inbox.Delivery, forwards []inbox.Forward, destination string) (lines []replayLine, why string, err error) {
 	for _, f := range forwards {
 		if destination == "" || destination == f.Destination {
-			lines = append(lines, replayLine{Destination: f.Destination, Did: didLeft, Why: r.left(f)})
+			lines = append(lines, r.again(f))
 		}
 	}
 	if len(lines) > 0 {
@@ -231,24 +278,72 @@ func typeText(eventType string) string {
 	return "events of type " + eventType
 }
 
-// left says why a forward that is there stays as it is.
-func (r *replayer) left(f inbox.Forward) string {
-	switch f.State {
-	case inbox.Accepted:
-		return "the destination has accepted it at " + f.SettledAt.UTC().Format(time.RFC3339)
-	case inbox.Superseded:
-		return "superseded: a later revision was applied"
+// again says what is to be done with a forward that is there.
+func (r *replayer) again(f inbox.Forward) (l replayLine) {
+	l = replayLine{Destination: f.Destination, id: f.ID}
+	leased := f.LeaseUntil.After(time.Now())
+	switch {
+	case f.State == inbox.Accepted:
+		l.leave(false, "the destination has accepted it at %s", f.SettledAt.UTC().Format(time.RFC3339))
+	case f.State == inbox.Cancelled:
+		l.leave(true, "cancelled by a person")
+	case r.cfg.Destinations[f.Destination] == nil:
+		l.leave(true, "destination %s is not in the configuration any more", f.Destination)
+	case leased:
+		l.leave(false, "in flight: attempt %d is under way, lease until %s", f.Attempt, f.LeaseUntil.UTC().Format(time.RFC3339))
+	case f.State == inbox.Superseded && !r.force:
+		l.leave(true, "%s", supersededText)
+	case f.State == inbox.Blocked, f.State == inbox.Superseded:
+		l.Did = didReplay
+	case f.State == inbox.Held && f.HoldReason == inbox.HoldPerson:
+		l.Did = didRelease
+	case f.State == inbox.Held:
+		l.leave(true, "held, and not for a person: %s", f.HoldReason)
+	default:
+		l.leave(false, "%s: it is tried without that", f.State)
 	}
-	return "it is there, and " + string(f.State)
+	return l
+}
+
+const supersededText = "superseded: a later revision was applied; --force sends it all the same"
+
+// replay makes the forwards due again, each in a transaction of its own.
+func (r *replayer) replay(ctx context.Context, store *inbox.Store, d *inbox.Delivery, lines []replayLine) error {
+	for i := range lines {
+		l := &lines[i]
+		if l.id == 0 {
+			continue
+		}
+		switch err := store.Replay(ctx, l.id, r.act, r.force); {
+		case err == nil && l.Did == didRelease:
+			l.Did = didReleased
+		case err == nil:
+			l.Did = didReplayed
+		case errors.Is(err, inbox.ErrSuperseded):
+			l.leave(true, "%s", supersededText)
+		case errors.Is(err, inbox.ErrPruned):
+			l.leave(true, "%s", prunedText(d))
+		case errors.Is(err, inbox.ErrInFlight):
+			l.leave(true, "in flight: an attempt has begun meanwhile")
+		case errors.Is(err, inbox.ErrState), errors.Is(err, inbox.ErrNotFound):
+			l.leave(true, "it has changed meanwhile: look again")
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // route makes the forwards that are to be made, all of them or none.
 func (r *replayer) route(ctx context.Context, store *inbox.Store, d *inbox.Delivery, lines []replayLine) error {
 	var forwards []inbox.NewForward
 	for _, l := range lines {
-		if l.todo() {
+		if l.forward != nil {
 			forwards = append(forwards, *l.forward)
 		}
+	}
+	if len(forwards) == 0 {
+		return nil
 	}
 	made, err := store.Route(ctx, d.ID, forwards, r.act)
 	if err != nil && !errors.Is(err, inbox.ErrPruned) {
@@ -257,21 +352,20 @@ func (r *replayer) route(ctx context.Context, store *inbox.Store, d *inbox.Deliv
 	for i := range lines {
 		l := &lines[i]
 		switch {
-		case !l.todo():
+		case l.forward == nil:
 		case slices.Contains(made, l.Destination):
 			l.Did = didRouted
+		case err != nil:
+			l.leave(true, "%s", prunedText(d))
 		default:
-			l.Did, l.Why = didLeft, cmp.Or(prunedText(d, err), "somebody else has made it meanwhile")
+			l.leave(false, "somebody else has made it meanwhile")
 		}
 	}
 	return nil
 }
 
-// prunedText says since when a body can be gone; empty: it is not.
-func prunedText(d *inbox.Delivery, err error) string {
-	if err == nil {
-		return ""
-	}
+// prunedText says since when a body can be gone.
+func prunedText(d *inbox.Delivery) string {
 	return "its body was pruned by retention; it was received " + d.ReceivedAt.UTC().Format(time.RFC3339)
 }
 
@@ -296,14 +390,4 @@ func (d replayed) print(w io.Writer, terminal, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(w, "  next   %s\n", cell(programName()+" trace "+shellQuote(d.DeliveryID)+" --source "+shellQuote(d.Source), terminal))
 	return err
-}
-
-func (l replayLine) text() string {
-	switch l.Did {
-	case didRoute:
-		return "would be handed on"
-	case didRouted:
-		return "routed: due now"
-	}
-	return "left alone: " + l.Why
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hooklatch/hooklatch/inbox"
@@ -69,5 +72,107 @@ func TestReplayInterruptedGoesOn(t *testing.T) {
 	}
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.audit WHERE action = 'route' AND actor <> '' AND reason IN ('a route', 'again')`); n != all {
 		t.Errorf("%d rows of audit, want %d", n, all)
+	}
+}
+
+// A replay does what it says, and says of what it does not do why.
+func TestCaseE12_ReplayDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	// The app is broken until it is mended, and hangs for one delivery.
+	var mu sync.Mutex
+	mended := false
+	got := map[string]int{}
+	hang := make(chan struct{})
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("Hooklatch-Delivery-Id")
+		mu.Lock()
+		got[id+" "+r.Header.Get("Hooklatch-Attempt")]++
+		broken := !mended && id != "newer"
+		mu.Unlock()
+		if id == "slow" {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+		} else if broken {
+			w.WriteHeader(404)
+		}
+	}))
+	defer app.Close()
+	defer close(hang)
+	s := newSite(t)
+	file := s.write("hooklatch.yaml", `version: 1
+listen: {http: "127.0.0.1:0", admin: "127.0.0.1:0"}
+stop: {lame_duck: 0s, attempts: 1s}
+sources:
+  billing:
+    tenant: acme
+    path: /in/billing
+    scheme: zhisou-v1
+    keys: [{id: k1, secret: {file: k1}}]
+    resource: {id: /resource, revision: /revision}
+    ordering: latest
+    forward: [app]
+destinations:
+  app: {url: "`+app.URL+`"}
+`)
+	database := inboxtest.URL(t)
+	pool := openPoolOf(t, database)
+	sv := startServe(t, s, database)
+	state := func(id string) string {
+		var state string
+		err := pool.QueryRow(t.Context(), `SELECT o.state || ' ' || o.attempts || CASE WHEN o.lease_until > clock_timestamp() THEN ' leased' ELSE '' END
+			FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = o.inbox_id WHERE delivery_id = $1`, id).Scan(&state)
+		if err != nil {
+			return err.Error()
+		}
+		return state
+	}
+	for _, d := range []struct{ id, body, state string }{
+		{"lost", `{}`, "blocked 1"}, {"pruned", `{}`, "blocked 1"}, {"slow", `{}`, "pending 1 leased"},
+		{"older", `{"resource":"r","revision":1}`, "blocked 1"}, {"newer", `{"resource":"r","revision":2}`, "accepted 1"},
+	} {
+		if a := do(t, http.DefaultClient, s.request(sv.url, d.id, d.body)); a.status != 202 {
+			t.Fatalf("%s: %d %s", d.id, a.status, a.body)
+		}
+		eventually(t, d.id+" is "+d.state, func() bool { return state(d.id) == d.state })
+	}
+	execute(t, database, `DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'pruned')`)
+	mu.Lock()
+	mended = true
+	mu.Unlock()
+
+	replay := func(id string, code int, text string, more ...string) {
+		t.Helper()
+		p := start(t, []string{"DATABASE_URL=" + database}, append([]string{"replay", "-c", file, "--delivery", id, "--reason", "mended"}, more...)...)
+		if got := p.wait(); got != code || !strings.Contains(p.output(), text) {
+			t.Errorf("replay %s: exit code %d, want %d and %q in\n%s", id, got, code, text, p.output())
+		}
+	}
+	replay("lost", exitOK, "app   due again, for one attempt")
+	eventually(t, "the app has it", func() bool { return state("lost") == "accepted 2" })
+	replay("lost", exitNo, "left alone: the destination has accepted it at 20")
+	replay("older", exitNo, "left alone: superseded: a later revision was applied")
+	replay("pruned", exitNo, "left alone: its body was pruned by retention; it was received 20")
+	replay("slow", exitNo, "left alone: in flight: attempt 1 is under way, lease until 20")
+	for id, want := range map[string]string{"older": "blocked 1", "pruned": "blocked 1", "slow": "pending 1 leased"} {
+		if got := state(id); got != want {
+			t.Errorf("%s is %s after a replay that was refused, want %s", id, got, want)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.audit WHERE action = 'replay' AND reason = 'mended' AND actor <> ''`); n != 1 {
+		t.Errorf("%d replays in the audit, want the one that was done", n)
+	}
+	replay("older", exitOK, "due again", "--force")
+	eventually(t, "the app goes back", func() bool { return state("older") == "accepted 2" })
+	mu.Lock()
+	defer mu.Unlock()
+	for _, hit := range []string{"lost 1", "lost 2", "older 1", "older 2", "newer 1", "pruned 1", "slow 1"} {
+		if got[hit] != 1 {
+			t.Errorf("the app got delivery and attempt %s %d times", hit, got[hit])
+		}
+	}
+	if len(got) != 7 {
+		t.Errorf("the app got %v", got)
 	}
 }
