@@ -327,6 +327,16 @@ func (s *Store) Payload(ctx context.Context, id int64) (Delivery, error) {
 	return d, nil
 }
 
+// Kept says whether the body of a delivery is there: it is not when retention has
+// removed it, or when there is no such delivery.
+func (s *Store) Kept(ctx context.Context, id int64) (kept bool, err error) {
+	err = s.as(ctx, roleRead, func(tx pgx.Tx) error { return tx.QueryRow(ctx, bodySQL, id).Scan(&kept) })
+	if err != nil {
+		return false, readError("kept", err)
+	}
+	return kept, nil
+}
+
 // wider lets scanDelivery read a row that has more columns behind its own.
 type wider struct {
 	pgx.CollectableRow

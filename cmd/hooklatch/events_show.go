@@ -50,13 +50,15 @@ type shownDelivery struct {
 	Query     string         `json:"query,omitempty"`
 	Headers   http.Header    `json:"headers,omitempty"`
 	Pruned    bool           `json:"body_pruned"`
+	Gone      string         `json:"body_gone,omitempty"` // since when, for people
 	Conflicts []conflictLine `json:"conflicts"`
 }
 
 // conflictLine is the JSON of another body under the same id.
 type conflictLine struct {
 	BodyHash    string    `json:"body_hash"`
-	BodySize    int       `json:"body_size"`
+	BodySize    int       `json:"body_size"` // 0 where the body is gone
+	Pruned      bool      `json:"body_pruned"`
 	KeyID       string    `json:"key_id,omitempty"`
 	Seen        int       `json:"seen"`
 	FirstSeenAt time.Time `json:"first_seen_at"`
@@ -66,7 +68,7 @@ type conflictLine struct {
 func describeConflicts(conflicts []inbox.Conflict) []conflictLine {
 	lines := []conflictLine{}
 	for _, c := range conflicts {
-		lines = append(lines, conflictLine{BodyHash: hex.EncodeToString(c.BodyHash[:]), BodySize: len(c.Body), KeyID: c.KeyID,
+		lines = append(lines, conflictLine{BodyHash: hex.EncodeToString(c.BodyHash[:]), BodySize: len(c.Body), Pruned: c.Pruned, KeyID: c.KeyID,
 			Seen: c.Seen, FirstSeenAt: c.FirstSeenAt.UTC(), LastSeenAt: c.LastSeenAt.UTC()})
 	}
 	return lines
@@ -96,7 +98,7 @@ func eventsShow(ctx context.Context, s *stdio, which whichDatabase, id, source s
 		whole, err := store.Payload(ctx, d.ID)
 		switch {
 		case errors.Is(err, inbox.ErrPruned):
-			shown.Pruned = true
+			shown.Pruned, shown.Gone = true, which.kept().goneText(d.ReceivedAt, time.Now())
 		case err != nil:
 			return err
 		}
@@ -145,11 +147,10 @@ func (d shownDelivery) print(w io.Writer, terminal bool) error {
 	fmt.Fprintf(w, "%s   %s   tenant %s   source %s\n", cell(d.DeliveryID, terminal), cell(d.EventType, terminal), d.Tenant, d.Source)
 	line("received", "%s from %s, request %s", d.ReceivedAt.Format(time.RFC3339Nano), orDash(d.Peer), orDash(d.RequestID))
 	line("verified", "scheme %s, key %s", orDash(d.Scheme), orDash(d.KeyID))
-	pruned := ""
+	line("body", "%d bytes, body hash %s", d.BodySize, d.BodyHash)
 	if d.Pruned {
-		pruned = ", pruned by retention"
+		line("", "%s", d.Gone)
 	}
-	line("body", "%d bytes, body hash %s%s", d.BodySize, d.BodyHash, pruned)
 	if d.EventID != "" {
 		line("event", "%s", d.EventID)
 	}
@@ -171,7 +172,11 @@ func (d shownDelivery) print(w io.Writer, terminal bool) error {
 		line("forward", "%s", f.text())
 	}
 	for _, c := range d.Conflicts {
-		line("conflict", "%d bytes, body hash %s, key %s, seen %d × until %s", c.BodySize, c.BodyHash, orDash(c.KeyID), c.Seen, c.LastSeenAt.Format(time.RFC3339))
+		size := fmt.Sprintf("%d bytes", c.BodySize)
+		if c.Pruned {
+			size = "removed by retention"
+		}
+		line("conflict", "%s, body hash %s, key %s, seen %d × until %s", size, c.BodyHash, orDash(c.KeyID), c.Seen, c.LastSeenAt.Format(time.RFC3339))
 	}
 	me := programName()
 	next := me + " trace " + shellQuote(d.DeliveryID)
@@ -265,7 +270,8 @@ func eventsBody(ctx context.Context, s *stdio, which whichDatabase, id, source, 
 		}
 		whole, err := store.Payload(ctx, d.ID)
 		if errors.Is(err, inbox.ErrPruned) {
-			return fail(exitNo, fmt.Errorf("the body of %s was pruned by retention: %d bytes, body hash %x", d.DeliveryID, d.BodySize, d.BodyHash), "")
+			return fail(exitNo, fmt.Errorf("the body of %s is gone: %s; it had %d bytes, body hash %x",
+				d.DeliveryID, which.kept().goneText(d.ReceivedAt, time.Now()), d.BodySize, d.BodyHash), "")
 		}
 		if err != nil {
 			return err

@@ -65,6 +65,13 @@ func TestPruneDoesWhatTheConfigurationSays(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "REMOVED") || !strings.Contains(out, "bodies of conflicts  0") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
+	// What went is told of with its date.
+	for _, args := range [][]string{{"events", "body", "dlv_5"}, {"events", "show", "dlv_5"}, {"trace", "dlv_5"}} {
+		_, out, messages := hooklatch(t, append(args, "-c", config)...)
+		if !containsAll(out+messages, []string{"removed by retention on 20", ", 3d after its receipt"}) {
+			t.Errorf("%v: %s%s", args, out, messages)
+		}
+	}
 }
 
 func TestPruneBeforeADateIsAnActOfAPerson(t *testing.T) {

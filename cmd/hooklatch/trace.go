@@ -61,6 +61,7 @@ type traced struct {
 	Found     bool           `json:"found"`
 	Delivery  deliveryLine   `json:"delivery"`
 	Conflicts []conflictLine `json:"conflicts"`
+	Gone      string         `json:"body_gone,omitempty"` // since when, for people
 
 	receivedAt time.Time // by our clock, from the request id
 }
@@ -79,6 +80,13 @@ func trace(ctx context.Context, s *stdio, which whichDatabase, id, source string
 			return err
 		}
 		t.ID = id
+		kept, err := store.Kept(ctx, d.ID)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			t.Gone = which.kept().goneText(d.ReceivedAt, time.Now())
+		}
 		if asJSON {
 			return printJSON(s.out, t)
 		}
@@ -251,6 +259,9 @@ func (t traced) print(w io.Writer, terminal bool, now time.Time) error {
 		row(l.at.UTC().Format(format), l.who, l.what, l.state)
 	}
 	for _, f := range d.Forwards {
+		if f.Attempts > 0 && len(f.Ledger) == 0 && f.LeaseUntil == nil {
+			row("now", f.Destination, fmt.Sprintf("%s after %s, of which retention has removed the ledger", f.State, counted(f.Attempts, "attempt")), "")
+		}
 		if now := f.waits(now); now != "" {
 			row("now", f.Destination, now, "")
 		}
@@ -259,8 +270,13 @@ func (t traced) print(w io.Writer, terminal bool, now time.Time) error {
 		row("now", "–", d.unrouted(), "")
 	}
 	events := programName() + " events "
-	_, err := fmt.Fprintf(w, "  %-*s  %s\n", len(format), "next",
-		cell(events+"show "+shellQuote(d.DeliveryID)+"   |   "+events+"body "+shellQuote(d.DeliveryID)+" --pretty", terminal))
+	next := events + "show " + shellQuote(d.DeliveryID)
+	if t.Gone == "" {
+		next += "   |   " + events + "body " + shellQuote(d.DeliveryID) + " --pretty"
+	} else {
+		row("now", "body", t.Gone, "")
+	}
+	_, err := fmt.Fprintf(w, "  %-*s  %s\n", len(format), "next", cell(next, terminal))
 	return err
 }
 
