@@ -26,7 +26,7 @@ type PastAct struct {
 // ActFilter says which acts to list, the first one first.
 type ActFilter struct {
 	// Delivery is the row of a delivery: its acts are those on it, on its forwards and
-	// on the lanes in which they stand. 0: acts on anything.
+	// on the lanes in which they stand as a whole. 0: acts on anything.
 	Delivery int64
 	Since    time.Time
 	// After goes on behind the act with this ID.
@@ -46,7 +46,7 @@ WHERE id IN (
 	UNION SELECT a.id FROM (
 		SELECT r.id FROM (SELECT destination, lane FROM hooklatch.outbox WHERE inbox_id = $4 AND lane IS NOT NULL OFFSET 0) o
 		CROSS JOIN LATERAL (SELECT id FROM hooklatch.resource WHERE destination = o.destination AND lane = o.lane OFFSET 0) r) r
-	CROSS JOIN LATERAL (SELECT id FROM hooklatch.audit WHERE resource = r.id ORDER BY id DESC LIMIT 1000) a)
+	CROSS JOIN LATERAL (SELECT id FROM hooklatch.audit WHERE resource = r.id AND inbox_id IS NULL ORDER BY id DESC LIMIT 1000) a)
 AND id > $1 AND at >= $2 ORDER BY id LIMIT $3`
 
 // actPage is how many acts one round trip brings.

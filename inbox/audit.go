@@ -20,9 +20,9 @@ type AuditRequest struct {
 	// delivery are not looked for.
 	Since time.Time
 
-	// BodyAge and AttemptAge are how long bodies and attempts are kept: of older
-	// deliveries they may be missing. 0: for ever.
-	BodyAge, AttemptAge time.Duration
+	// Retention says which bodies and attempts are old enough to be gone; what else it
+	// says is not looked at. What people have removed earlier stands in the audit.
+	Retention Retention
 	// Bodies reads every body and compares its hash: as slow as the disk is.
 	Bodies bool
 
@@ -262,7 +262,7 @@ func (a *auditor) edges() []edge {
 	}
 	edges := []edge{
 		{what: "deliveries and forwards", table: "inbox", page: a.deliveries, size: auditPage,
-			check: checks(auditDeliverySQL, before(a.until, a.r.BodyAge), before(a.until, a.r.AttemptAge), leaseGrace)},
+			check: checks(auditDeliverySQL, a.r.Retention.Bodies, a.r.Retention.Attempts, leaseGrace)},
 		{what: "lanes", table: "resource", page: ids(auditLanesSQL, auditLanePage, a.r.Source, a.r.Since), size: auditLanePage, check: checks(auditLaneSQL)},
 		{what: "conflicts", table: "conflict", page: ids(auditConflictsSQL, auditPage, a.r.Source, a.r.Since), size: auditPage,
 			check: checks(auditConflictSQL, maxConflicts)},
@@ -274,14 +274,6 @@ func (a *auditor) edges() []edge {
 		edges = append(edges, edge{what: "hashes of bodies", table: "inbox", page: a.deliveries, size: auditPage, check: a.hashes})
 	}
 	return edges
-}
-
-// before is the time of receipt up to which something of that age is gone.
-func before(now time.Time, age time.Duration) time.Time {
-	if age == 0 {
-		return time.Time{}
-	}
-	return now.Add(-age)
 }
 
 // deliveries is a page of the inbox, by time of receipt: what was accepted after the

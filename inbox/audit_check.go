@@ -4,22 +4,28 @@ package inbox
 // its rows up by key, never by a join, which the planner may turn into a scan, and
 // returns what differs in the columns of scanSuspect.
 
-// auditDeliverySQL follows deliveries to their bodies, forwards and attempts. Up to
-// $2 bodies may be gone, up to $3 attempts; $4 is the age of an abandoned lease.
-// Attempts leave the ledger oldest first: one that is missing above one that is
-// there was not removed by its age.
+// auditDeliverySQL follows deliveries to their bodies, forwards and attempts. Bodies
+// from before $2 may be gone, attempts from before $3, and what a person has pruned;
+// $4 is the age of an abandoned lease. The body of a forward that is to be sent is
+// never old. Attempts leave the ledger oldest first: one that is missing above one
+// that is there was not removed by its age.
 const auditDeliverySQL = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
+p AS MATERIALIZED (
+	SELECT tenant, substring(detail FROM ' of source (.*)$') AS source, substring(detail FROM ' before (\S+)')::timestamptz AS before
+	FROM hooklatch.audit WHERE action = 'prune' AND at >= least($2::timestamptz, $3::timestamptz)),
 d AS MATERIALIZED (
 	SELECT id, tenant, source, delivery_id, coalesce(resource_type, '') AS resource_type, coalesce(resource_id, '') AS resource_id,
-		received_at, coalesce(forwards, 0) AS forwards FROM hooklatch.inbox WHERE id = ANY ($1)),
+		received_at, coalesce(forwards, 0) AS forwards, EXISTS (
+			SELECT FROM p WHERE p.tenant = i.tenant AND coalesce(p.source, i.source) = i.source AND i.received_at < p.before) AS pruned
+	FROM hooklatch.inbox i WHERE id = ANY ($1)),
 f AS MATERIALIZED (
 	SELECT d.*, o.* FROM d CROSS JOIN LATERAL (
 		SELECT id AS forward, destination, state, attempts, attempts - (lease_until IS NOT NULL)::int4 AS ended, lease_until,
 			waiting, hold_reason, lane, revision
 		FROM hooklatch.outbox WHERE inbox_id = d.id OFFSET 0) o),
 a AS MATERIALIZED (
-	SELECT f.*, x.highest, x.taken, x.numbers, CASE WHEN f.received_at > $3 THEN 1 ELSE coalesce(x.lowest, f.ended + 1) END AS since
+	SELECT f.*, x.highest, x.taken, x.numbers, CASE WHEN f.received_at >= $3 AND NOT f.pruned THEN 1 ELSE coalesce(x.lowest, f.ended + 1) END AS since
 	FROM f CROSS JOIN LATERAL (
 		SELECT min(number) AS lowest, max(number) AS highest, array_agg(DISTINCT number ORDER BY number) AS numbers,
 			coalesce(bool_or(class = '2xx' AND NOT late), false) AS taken
@@ -36,14 +42,15 @@ FROM d LEFT JOIN (SELECT id, count(*) AS n, string_agg(destination, ', ' ORDER B
 WHERE coalesce(n, 0) < forwards
 UNION ALL
 SELECT id, 'body_missing', tenant, source, delivery_id, id, 0, '', resource_type, resource_id, 'received at ' || received_at FROM d
-WHERE received_at > $2 AND (SELECT inbox_id FROM hooklatch.payload WHERE inbox_id = d.id AND variant = 0) IS NULL
+WHERE (SELECT inbox_id FROM hooklatch.payload WHERE inbox_id = d.id AND variant = 0) IS NULL
+	AND (received_at >= $2 AND NOT pruned OR EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = d.id AND o.state IN ('pending', 'retry_wait', 'held')))
 UNION ALL
 SELECT id, kind, tenant, source, delivery_id, id, forward, destination, resource_type, resource_id, detail
 FROM m CROSS JOIN t CROSS JOIN LATERAL (
 	SELECT 'attempt_missing' AS kind, format('attempt %s of %s', array_to_string(missing, ', '), attempts) AS detail WHERE missing <> '{}'
 	UNION ALL SELECT 'attempt_extra', format('attempt %s, and %s were counted', highest, attempts) WHERE highest > attempts
 	UNION ALL SELECT 'accepted_unproven', format('accepted after %s attempts, none was answered 2xx', attempts)
-		WHERE state = 'accepted' AND NOT taken AND missing = '{}' AND (received_at > $3 OR numbers IS NOT NULL)
+		WHERE state = 'accepted' AND NOT taken AND missing = '{}' AND (received_at >= $3 AND NOT pruned OR numbers IS NOT NULL)
 	UNION ALL SELECT 'accepted_lost', format('%s, and an attempt was answered 2xx', state) WHERE state <> 'accepted' AND taken
 	UNION ALL SELECT 'hold_unexplained', 'held without a reason' WHERE state = 'held' AND hold_reason IS NULL
 	UNION ALL SELECT 'lease_settled', format('%s, with a lease until %s', state, lease_until)

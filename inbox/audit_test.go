@@ -170,26 +170,56 @@ func TestAuditNamesEachFault(t *testing.T) {
 	}
 }
 
-// What retention may have removed is no difference; what it cannot have removed is.
+// What retention or a person has removed is no difference; what they cannot have
+// removed is.
 func TestAuditKnowsRetention(t *testing.T) {
 	t.Parallel()
 	s, pool := auditScene(t)
-	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id IN ('done', 'dead')`)
-	exec(t, pool, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id IN ('done', 'dead');
-		DELETE FROM hooklatch.attempt WHERE number = 1 AND outbox_id IN (`+forwardTo("done")+`, `+forwardTo("dead")+`)`)
-	month := 30 * 24 * time.Hour
-	if found := audited(t, s, AuditRequest{BodyAge: month, AttemptAge: month}); len(found) > 0 {
+	old := `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id = `
+	exec(t, pool, old+`'done'; `+old+`'again'`)
+	exec(t, pool, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'done';
+		DELETE FROM hooklatch.attempt WHERE number = 1 AND outbox_id = `+forwardTo("done"))
+	kinds := func(r AuditRequest) (kinds []string) {
+		for _, d := range audited(t, s, r) {
+			kinds = append(kinds, string(d.Kind)+" "+d.DeliveryID)
+		}
+		slices.Sort(kinds)
+		return kinds
+	}
+	missing := []string{"attempt_missing done", "body_missing done"}
+	month := AuditRequest{Retention: Retention{Bodies: time.Now().AddDate(0, 0, -30), Attempts: time.Now().AddDate(0, 0, -30)}}
+	if found := kinds(month); len(found) > 0 {
 		t.Errorf("what retention removed: %v", found)
 	}
-	if found := audited(t, s, AuditRequest{}); len(found) != 4 {
-		t.Errorf("%v; without retention two bodies and two attempts are missing", found)
+	year := AuditRequest{Retention: Retention{Bodies: time.Now().AddDate(-1, 0, 0), Attempts: time.Now().AddDate(-1, 0, 0)}}
+	for _, r := range []AuditRequest{{}, year} {
+		if found := kinds(r); !slices.Equal(found, missing) {
+			t.Errorf("nothing has removed %v", found)
+		}
 	}
-	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id = 'again';
+	act := Act{Actor: "ann", Reason: "asked for"}
+	for _, by := range []struct {
+		tenant string
+		r      Retention
+		hidden bool
+	}{
+		{"t2", Retention{Bodies: time.Now()}, false},
+		{"t1", Retention{Bodies: time.Now(), Source: "src2"}, false},
+		{"t1", Retention{Bodies: time.Now().AddDate(0, 0, -41)}, false},
+		{"t1", Retention{Bodies: time.Now().AddDate(0, 0, -39), Source: "src1"}, true},
+	} {
+		if err := s.RecordPrune(t.Context(), []string{by.tenant}, by.r, act); err != nil {
+			t.Fatal(err)
+		}
+		if found := kinds(year); (len(found) == 0) != by.hidden {
+			t.Errorf("after %+v: %v", by, found)
+		}
+	}
+	exec(t, pool, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'again';
 		INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class) SELECT id, 3, tenant, now(), '5xx' FROM hooklatch.outbox WHERE id = `+forwardTo("again")+`;
 		UPDATE hooklatch.outbox SET attempts = 3 WHERE id = `+forwardTo("again"))
-	found := audited(t, s, AuditRequest{BodyAge: month, AttemptAge: month})
-	if len(found) != 1 || found[0].Kind != DiffAttemptMissing {
-		t.Errorf("%v; attempt 2 is missing between 1 and 3, which retention does not do", found)
+	if found := kinds(month); !slices.Equal(found, []string{"attempt_missing again", "body_missing again"}) {
+		t.Errorf("%v; attempt 2 is missing between 1 and 3, and the body of a forward that is to be sent", found)
 	}
 }
 

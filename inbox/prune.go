@@ -89,10 +89,14 @@ const auditPruneSQL = `
 INSERT INTO hooklatch.audit (tenant, actor, action, reason, detail) SELECT t, $2, 'prune', $3, $4 FROM unnest($1::text[]) t`
 
 // RecordPrune puts into the audit of tenants that a person removes something earlier
-// than it is said to be kept: before it is done.
-func (s *Store) RecordPrune(ctx context.Context, tenants []string, detail string, act Act) error {
+// than it is said to be kept: before it is done. Audit reads it there.
+func (s *Store) RecordPrune(ctx context.Context, tenants []string, r Retention, act Act) error {
 	if err := act.check(); err != nil {
 		return fmt.Errorf("record prune: %w", err)
+	}
+	detail := "bodies and attempts before " + r.Bodies.UTC().Format(time.RFC3339)
+	if r.Source != "" {
+		detail += " of source " + r.Source
 	}
 	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, auditPruneSQL, tenants, act.Actor, act.Reason, detail)

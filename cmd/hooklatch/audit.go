@@ -64,7 +64,9 @@ func audit(ctx context.Context, s *stdio, o auditOptions) (err error) {
 	}
 	p := &auditProgress{s: s, last: time.Now(), rows: map[string]int64{}}
 	o.request.OnPage = p.page
-	o.request.BodyAge, o.request.AttemptAge = auditAge, auditAge
+	if o.request.Retention, err = o.which.retention(time.Now()); err != nil {
+		return err
+	}
 	found := 0
 	err = o.which.withStore(ctx, func(store *inbox.Store) error {
 		for d, err := range store.Audit(ctx, o.request) {
@@ -94,9 +96,6 @@ func audit(ctx context.Context, s *stdio, o auditOptions) (err error) {
 	}
 	return nil
 }
-
-// auditAge is how long bodies and attempts stay.
-const auditAge = 30 * 24 * time.Hour
 
 func (d discrepancyLine) print(w io.Writer, terminal bool) error {
 	text := string(d.Kind)

@@ -47,6 +47,12 @@ func TestAuditCommandNamesTheDeliveryAndTheNextCommand(t *testing.T) {
 		!strings.Contains(out, "hooklatch trace dlv_2 --source billing") || !strings.Contains(messages, "1 difference:") {
 		t.Errorf("exit %d, %q, %q", code, out, messages)
 	}
+	execute(t, database, `UPDATE hooklatch.inbox SET received_at = now() - interval '40 days' WHERE delivery_id = 'dlv_2'`,
+		`UPDATE hooklatch.outbox SET state = 'cancelled'`)
+	if code, out, _ = hooklatch(t, "audit"); code != exitOK {
+		t.Errorf("a body that is kept for 30 days is missed after 40: exit %d, %q", code, out)
+	}
+	execute(t, database, `UPDATE hooklatch.inbox SET received_at = now()`)
 	code, out, _ = hooklatch(t, "audit", "--json", "--since", "1h", "--source", "billing")
 	var line discrepancyLine
 	if err := json.Unmarshal([]byte(out), &line); err != nil || code != exitNo || line.Kind != inbox.DiffBodyMissing || line.DeliveryID != "dlv_2" || line.V != 1 {

@@ -138,11 +138,7 @@ func recordPrune(ctx context.Context, store *inbox.Store, cfg *config, r inbox.R
 			tenants[d.Tenant] = true
 		}
 	}
-	detail := "bodies and attempts before " + r.Bodies.UTC().Format(time.RFC3339)
-	if r.Source != "" {
-		detail += " of source " + r.Source
-	}
-	return store.RecordPrune(ctx, slices.Sorted(maps.Keys(tenants)), detail, act)
+	return store.RecordPrune(ctx, slices.Sorted(maps.Keys(tenants)), r, act)
 }
 
 const pruneTells = 10 * time.Second

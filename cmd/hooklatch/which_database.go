@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -90,6 +91,25 @@ func (w whichDatabase) kept() *config {
 	c := &config{}
 	c.fillRetention()
 	return c
+}
+
+// retention is what is old by now: as the configuration says, and where there is none,
+// as it is where it says nothing.
+func (w whichDatabase) retention(now time.Time) (inbox.Retention, error) {
+	file := w.config
+	if _, err := os.Stat(defaultConfigFile); file == "" && err == nil {
+		file = defaultConfigFile
+	}
+	c := &config{}
+	if file == "" {
+		c.fillRetention()
+		return c.retention(now), nil
+	}
+	c, err := readConfig(file)
+	if err != nil {
+		return inbox.Retention{}, err
+	}
+	return c.retention(now), nil
 }
 
 // withStore opens the inbox, does something with it and closes it. What do
