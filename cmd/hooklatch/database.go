@@ -28,6 +28,9 @@ const (
 // destination and the settlements, which share a transaction.
 func consumerConnections(destinations int) int { return min(max(destinations+2, 4), 16) }
 
+// useCommand is what commands open the database for.
+const useCommand = "command"
+
 // openPool makes a pool. It connects when it is first used.
 func openPool(ctx context.Context, url, pooler, use string, connections int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
@@ -39,11 +42,13 @@ func openPool(ctx context.Context, url, pooler, use string, connections int) (*p
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectPatience
 	}
-	if pooler == "pgbouncer" {
-		// A prepared statement stays behind on a connection that the next
-		// transaction does not get, and start-up parameters are refused.
+	if pooler == "pgbouncer" || use == useCommand {
+		// A prepared statement stays behind on a connection that the next transaction
+		// does not get, and start-up parameters are refused. A command runs too few
+		// statements to prepare any, and often nobody has told it of the pooler.
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	} else if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+	}
+	if pooler != "pgbouncer" && cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "hooklatch " + use
 	}
 	return pgxpool.NewWithConfig(ctx, cfg)

@@ -214,6 +214,9 @@ func (s *server) open(ctx context.Context) error {
 		return unreachable(ctx, url, err)
 	}
 	s.pools, s.look = append(s.pools, pool), look
+	if err := poolerFits(ctx, s.log, url, pooler); err != nil {
+		return err
+	}
 	if err := prepareDatabase(ctx, s.log, pool, look, url, s.cfg.Database.Migrate, s.throwaway); err != nil {
 		return err
 	}

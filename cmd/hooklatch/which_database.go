@@ -119,7 +119,7 @@ func (w whichDatabase) withStore(ctx context.Context, do func(*inbox.Store) erro
 	if err != nil {
 		return err
 	}
-	store, pool, err := openStore(ctx, url, pooler, "command", adminConnections, inbox.Config{})
+	store, pool, err := openStore(ctx, url, pooler, useCommand, adminConnections, inbox.Config{})
 	if err != nil {
 		return fail(exitConfig, fmt.Errorf("database: %w", err), "check PGHOST, PGPORT and the other PG variables, or set DATABASE_URL")
 	}

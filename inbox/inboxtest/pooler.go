@@ -32,12 +32,14 @@ unix_socket_dir = %s
 pool_mode = transaction
 auth_type = any
 default_pool_size = %d
+%s
 `
 
 // Pooler starts a pgbouncer in transaction mode in front of the database of the
 // address target and returns the address to reach it by. It opens at most size
-// connections. The test is skipped where there is no pgbouncer.
-func Pooler(t testing.TB, target string, size int) string {
+// connections. Lines of settings, such as pool_mode = session, take the place of ours.
+// The test is skipped where there is no pgbouncer.
+func Pooler(t testing.TB, target string, size int, settings ...string) string {
 	t.Helper()
 	bouncer, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -59,7 +61,7 @@ func Pooler(t testing.TB, target string, size int) string {
 	if password != "" { // an empty one is a syntax error
 		password = " password='" + strings.ReplaceAll(password, "'", "''") + "'"
 	}
-	text := fmt.Sprintf(poolerConfig, server.Database, server.Host, server.Port, server.User, password, dir, size)
+	text := fmt.Sprintf(poolerConfig, server.Database, server.Host, server.Port, server.User, password, dir, size, strings.Join(settings, "\n"))
 	args := []string{"-c", poolerScript, dir, bouncer}
 	if err = os.WriteFile(config, []byte(text), 0o600); err == nil && os.Geteuid() == 0 {
 		// It refuses to run as root, and must reach the server's socket.
