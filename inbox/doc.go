@@ -43,5 +43,12 @@
 // by [Store.Record], one row for each kind of refusal in a minute and for each key
 // in an hour. Tallies use the clock of the process that counted.
 //
+// # Retention
+//
+// Nothing goes by itself: [Store.Prune] removes what is older than a [Retention] says,
+// batch by batch, and never what an open forward needs. A body goes before the identity
+// of its delivery, so that Accept still tells a late repeat from a new delivery. Ages
+// count by the database's receipt times; what they are counted from is the caller's.
+//
 // All times of the queue come from the database's clock.
 package inbox

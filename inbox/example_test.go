@@ -45,6 +45,36 @@ func ExampleStore_Accept() {
 	// 409 conflict
 }
 
+// What is old goes batch by batch, at the pace of the caller. A late repeat is still a
+// repeat.
+func ExampleStore_Prune() {
+	ctx, store, stop := openStore()
+	defer stop()
+	d := inbox.Delivery{Tenant: "acme", Source: "billing", DeliveryID: "dlv_1", Body: []byte("{}"), Method: "POST"}
+	receipt, err := store.Accept(ctx, d)
+	if err != nil {
+		panic(err)
+	}
+	later := time.Now().AddDate(0, 0, 40)
+	old := inbox.Retention{Bodies: later.AddDate(0, 0, -30), Identities: later.AddDate(0, 0, -90)}
+	for batch, err := range store.Prune(ctx, old) {
+		if err != nil {
+			panic(err) // what was yielded before is gone all the same
+		}
+		if batch.Rows > 0 {
+			fmt.Println(batch.Rows, batch.Kind)
+		}
+	}
+	_, err = store.Payload(ctx, receipt.ID)
+	fmt.Println(err)
+	receipt, err = store.Accept(ctx, d)
+	fmt.Println("duplicate:", receipt.Duplicate, err)
+	// Output:
+	// 1 bodies
+	// payload of 1: inbox: body pruned
+	// duplicate: true <nil>
+}
+
 // Receivers count in memory, and add what they have counted now and then. Tallies
 // whose recording has failed are recorded again as they are.
 func ExampleStore_Record() {

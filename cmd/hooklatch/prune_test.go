@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -104,5 +106,51 @@ func TestPruneBeforeADateIsAnActOfAPerson(t *testing.T) {
 		if code, _, messages := hooklatch(t, append([]string{"prune", "-c", config}, args...)...); code != exitUsage || !strings.Contains(messages, args[1]) {
 			t.Errorf("%v: exit %d, %s", args, code, messages)
 		}
+	}
+}
+
+// Attempts come after bodies, and somebody holds their table.
+func TestPruneThatEndsEarlySaysWhatWasDone(t *testing.T) {
+	for name, interrupted := range map[string]bool{"interrupted": true, "database error": false} {
+		t.Run(name, func(t *testing.T) {
+			_, config, database := aged(t, "", 50, 60, 100)
+			pool := openPoolOf(t, database)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if _, err := tx.Exec(t.Context(), `LOCK TABLE hooklatch.attempt`); err != nil {
+				t.Fatal(err)
+			}
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			var out, messages bytes.Buffer
+			ended := make(chan int)
+			go func() {
+				ended <- run(ctx, &stdio{in: strings.NewReader(""), out: &out, err: &messages}, []string{"prune", "-c", config, "--json"})
+			}()
+			if interrupted {
+				eventually(t, "the pruning waits", func() bool {
+					return count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+				})
+				interrupt()
+			}
+			want := map[bool]int{true: exitInterrupted, false: exitPartly}[interrupted]
+			if code := <-ended; code != want || !containsAll(messages.String(), []string{"what is counted was done", "the same command"}) {
+				t.Errorf("exit %d, want %d: %s", code, want, messages.String())
+			}
+			var line pruneLine
+			if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Complete || line.Rows["bodies"] != 3 || line.Rows["attempts"] != 0 {
+				t.Errorf("%s, %v", out.String(), err)
+			}
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.payload`); n != 0 {
+				t.Errorf("%d bodies are left", n)
+			}
+			tx.Rollback(t.Context())
+			if line := prunedRows(t, "-c", config); line.Rows["attempts"] != 3 || line.Rows["identities"] != 1 {
+				t.Errorf("going on: %+v", line)
+			}
+		})
 	}
 }
