@@ -322,7 +322,7 @@ func (r *replayer) replay(ctx context.Context, store *inbox.Store, d *inbox.Deli
 		case errors.Is(err, inbox.ErrSuperseded):
 			l.leave(true, "%s", supersededText)
 		case errors.Is(err, inbox.ErrPruned):
-			l.leave(true, "%s", prunedText(d))
+			l.leave(true, "%s", r.gone(d))
 		case errors.Is(err, inbox.ErrInFlight):
 			l.leave(true, "in flight: an attempt has begun meanwhile")
 		case errors.Is(err, inbox.ErrState), errors.Is(err, inbox.ErrNotFound):
@@ -356,7 +356,7 @@ func (r *replayer) route(ctx context.Context, store *inbox.Store, d *inbox.Deliv
 		case slices.Contains(made, l.Destination):
 			l.Did = didRouted
 		case err != nil:
-			l.leave(true, "%s", prunedText(d))
+			l.leave(true, "%s", r.gone(d))
 		default:
 			l.leave(false, "somebody else has made it meanwhile")
 		}
@@ -364,9 +364,9 @@ func (r *replayer) route(ctx context.Context, store *inbox.Store, d *inbox.Deliv
 	return nil
 }
 
-// prunedText says since when a body can be gone.
-func prunedText(d *inbox.Delivery) string {
-	return "its body was pruned by retention; it was received " + d.ReceivedAt.UTC().Format(time.RFC3339)
+// gone says since when the body is not there.
+func (r *replayer) gone(d *inbox.Delivery) string {
+	return "its body was " + r.cfg.goneText(d.ReceivedAt, time.Now())
 }
 
 func (d replayed) print(w io.Writer, terminal, asJSON bool) error {

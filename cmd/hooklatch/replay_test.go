@@ -153,7 +153,7 @@ destinations:
 	eventually(t, "the app has it", func() bool { return state("lost") == "accepted 2" })
 	replay("lost", exitNo, "left alone: the destination has accepted it at 20")
 	replay("older", exitNo, "left alone: superseded: a later revision was applied")
-	replay("pruned", exitNo, "left alone: its body was pruned by retention; it was received 20")
+	replay("pruned", exitNo, "left alone: its body was removed by a person, before 20")
 	replay("slow", exitNo, "left alone: in flight: attempt 1 is under way, lease until 20")
 	for id, want := range map[string]string{"older": "blocked 1", "pruned": "blocked 1", "slow": "pending 1 leased"} {
 		if got := state(id); got != want {
