@@ -154,7 +154,8 @@ func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	c.more = len(c.claimed) < c.due
+	// Where lanes kept all places, nothing tells whether more is due outside them.
+	c.more = len(c.claimed) < c.due || c.due == 0 && lanes.found >= c.Limit
 	if lanes.found > 0 && len(c.claimed) < c.Limit {
 		if err := c.claimLanes(ctx, tx, &lanes); err != nil {
 			return err

@@ -1,14 +1,19 @@
 package inbox
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 // ofResource is a delivery of one revision of a resource, whose id is "resource-revision".
@@ -42,7 +47,7 @@ func claimAll(t testing.TB, s *Store, now time.Time) (all []Forward, ids []strin
 
 func settle1(t testing.TB, s *Store, f Forward, outcome Outcome) {
 	t.Helper()
-	if err := s.Settle(t.Context(), settlement(f, outcome, "2xx")); err != nil {
+	if err := s.Settle(t.Context(), settlement(f, outcome, classFor[outcome])); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -189,4 +194,363 @@ func TestStrictWaitsForWhatIsMissing(t *testing.T) {
 	wantIDs(t, drain(t, s))
 	arrive(t, s, OrderStrict, 4)
 	wantIDs(t, drain(t, s), "r-4", "r-5", "r-6", "r-7")
+}
+
+// D6: the tombstone of a deleted resource stays, also when its body is gone.
+func TestCaseD6_LateUpdateDoesNotBringAResourceBack(t *testing.T) {
+	events := map[int64]bool{4: false, 5: true, 6: false} // deleted, by revision
+	for _, order := range [][]int64{{4, 5, 6}, {4, 6, 5}, {5, 4, 6}, {5, 6, 4}, {6, 4, 5}, {6, 5, 4}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			var applied []string
+			for _, revision := range order {
+				d := ofResource(OrderLatest, "r", revision)
+				d.Deleted = events[revision]
+				accept(t, s, d)
+				for _, id := range drain(t, s) {
+					applied = append(applied, id)
+				}
+				exec(t, pool, `DELETE FROM hooklatch.payload`)
+				if revision == 5 && slices.Index(order, 6) > slices.Index(order, 5) {
+					if n := count(t, pool, `SELECT count(*) FROM hooklatch.resource WHERE applied = 5 AND deleted`); n != 1 {
+						t.Error("there is no tombstone")
+					}
+				}
+			}
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.resource WHERE applied = 6 AND passed = 6 AND NOT deleted`); n != 1 {
+				t.Error("revision 6 is not applied at the end")
+			}
+			if !slices.IsSorted(applied) || applied[len(applied)-1] != "r-6" {
+				t.Errorf("sent %v", applied)
+			}
+		})
+	}
+}
+
+// D7: revisions are numbers, up to the largest.
+func TestCaseD7_RevisionsAreNumbers(t *testing.T) {
+	s, pool := newStore(t)
+	arrive(t, s, OrderLatest, 10, 9)
+	accept(t, s, ofResource(OrderStrict, "max", math.MaxInt64))
+	accept(t, s, ofResource(OrderStrict, "zero", 0))
+	wantIDs(t, drain(t, s), "r-9", "max-9223372036854775807", "zero-0", "r-10")
+	invalid := ofResource(OrderLatest, "r", 0)
+	invalid.DeliveryID, invalid.Revision, invalid.MetaError = "r-invalid", nil, "the revision is no number"
+	accept(t, s, invalid)
+	wantIDs(t, drain(t, s), "r-invalid")
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.resource WHERE resource_id = 'r' AND applied = 10`); n != 1 {
+		t.Error("an invalid revision moved the lane")
+	}
+}
+
+// E9: the late finisher of a lane is fenced, whatever the lane has done since.
+func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
+	for name, next := range map[string]func(*testing.T, *Store){
+		"it was claimed again": func(t *testing.T, s *Store) { claimAll(t, s, later()) },
+		"an earlier one came":  func(t *testing.T, s *Store) { arrive(t, s, OrderLatest, 4); claimAll(t, s, later()) },
+		"it was cancelled": func(t *testing.T, s *Store) {
+			exec(t, s.pool, `UPDATE hooklatch.outbox SET lease_until = now()`)
+			if err := s.Cancel(t.Context(), 1, me); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			arrive(t, s, OrderLatest, 5)
+			late, _ := claimAll(t, s, time.Time{})
+			next(t, s)
+			before := states(t, pool)
+			if err := s.Settle(t.Context(), settlement(late[0], OutcomeAccepted, "2xx")); !errors.Is(err, ErrLeaseLost) {
+				t.Errorf("settle: %v, want ErrLeaseLost", err)
+			}
+			if _, err := s.Renew(t.Context(), late[0].ID, late[0].Token, time.Hour); !errors.Is(err, ErrLeaseLost) {
+				t.Errorf("renew: %v, want ErrLeaseLost", err)
+			}
+			wantStates(t, pool, before)
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.resource WHERE applied IS NOT NULL OR passed IS NOT NULL`); n != 0 {
+				t.Error("the late finisher moved the lane")
+			}
+			if l := ledger(t, s, late[0].ID); !slices.Equal(l, []string{"1 unknown", "1 2xx late"}) {
+				t.Errorf("ledger %v", l)
+			}
+		})
+	}
+}
+
+// A lease that ran out is parked behind an earlier revision, and its turn comes again.
+func TestLostLeaseWaitsBehindAnEarlierRevision(t *testing.T) {
+	s, pool := newStore(t)
+	arrive(t, s, OrderLatest, 5)
+	claimAll(t, s, time.Time{})
+	arrive(t, s, OrderLatest, 4)
+	all, ids := claimAll(t, s, later())
+	wantIDs(t, ids, "r-4")
+	wantStates(t, pool, "4 pending leased, 5 pending waiting")
+	settle1(t, s, all[0], OutcomeAccepted)
+	_, ids = claimAll(t, s, later())
+	wantIDs(t, ids, "r-5")
+}
+
+// E11: a dead letter holds its lane under strict alone, visibly.
+func TestCaseE11_DeadLetterAtTheHead(t *testing.T) {
+	for _, c := range []struct {
+		ordering Ordering
+		sent     []string
+		states   string
+	}{
+		{OrderLatest, []string{"r-2", "r-3"}, "1 blocked, 2 accepted, 3 accepted"},
+		{OrderCoalesce, []string{"r-3"}, "1 blocked, 2 superseded, 3 accepted"},
+		{OrderStrict, nil, "1 blocked, 2 pending waiting, 3 pending waiting"},
+	} {
+		t.Run(string(c.ordering), func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			arrive(t, s, c.ordering, 1)
+			first, _ := claimAll(t, s, time.Time{})
+			arrive(t, s, c.ordering, 2, 3)
+			settle1(t, s, first[0], OutcomeBlocked)
+			accept(t, s, ofResource(c.ordering, "other", 1))
+			wantIDs(t, slices.DeleteFunc(drain(t, s), func(id string) bool { return id == "other-1" }), c.sent...)
+			exec(t, pool, `DELETE FROM hooklatch.outbox WHERE inbox_id IN (SELECT id FROM hooklatch.inbox WHERE resource_id = 'other')`)
+			wantStates(t, pool, c.states)
+			if c.ordering != OrderStrict {
+				return
+			}
+			if err := s.Replay(t.Context(), first[0].ID, me, false); err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, drain(t, s), "r-1", "r-2", "r-3")
+		})
+	}
+}
+
+// E11: what always fails does not hide what is behind it.
+func TestCaseE11_PoisonDoesNotHideTheGoodOne(t *testing.T) {
+	s, _ := newStore(t)
+	for n := range 10 {
+		accept(t, s, ofResource(OrderLatest, fmt.Sprint("bad", n), 1))
+	}
+	accept(t, s, ofResource(OrderLatest, "good", 1))
+	var sent []string
+	for range 2 {
+		got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 10, Lease: time.Minute, MaxAttempts: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range got {
+			sent = append(sent, f.Delivery.DeliveryID)
+			st := settlement(f, OutcomeRetry, "5xx")
+			st.Delay = time.Minute
+			if err := s.Settle(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !slices.Contains(sent, "good-1") {
+		t.Errorf("sent %v", sent)
+	}
+}
+
+// A retry keeps the head in its place; under coalesce a newer one takes over.
+func TestRetryKeepsTheHeadInItsPlace(t *testing.T) {
+	for _, c := range []struct {
+		ordering Ordering
+		soon     []string // before the retry is due
+		states   string
+	}{
+		{OrderLatest, nil, "1 retry_wait, 2 pending waiting, 3 pending waiting"},
+		{OrderStrict, nil, "1 retry_wait, 2 pending waiting, 3 pending waiting"},
+		{OrderCoalesce, []string{"r-3"}, "1 superseded, 2 superseded, 3 accepted"},
+	} {
+		t.Run(string(c.ordering), func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			arrive(t, s, c.ordering, 1)
+			first, _ := claimAll(t, s, time.Time{})
+			arrive(t, s, c.ordering, 2, 3)
+			st := settlement(first[0], OutcomeRetry, "5xx")
+			st.Delay = time.Minute
+			if err := s.Settle(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, drain(t, s), c.soon...)
+			wantStates(t, pool, c.states)
+			if c.ordering != OrderCoalesce {
+				_, ids := claimAll(t, s, later())
+				wantIDs(t, ids, "r-1")
+			}
+		})
+	}
+}
+
+// A forward that was given back unsent is still the first of its lane.
+func TestReleasedForwardStaysTheFirstOfItsLane(t *testing.T) {
+	s, _ := newStore(t)
+	arrive(t, s, OrderStrict, 1, 2)
+	first, _ := claimAll(t, s, time.Time{})
+	settle1(t, s, first[0], OutcomeReleased)
+	wantIDs(t, drain(t, s), "r-1", "r-2")
+}
+
+// The handler's transaction moves the lane with it, or not at all.
+func TestSettleTxMovesTheLaneWithItsTransaction(t *testing.T) {
+	s, pool := newStore(t)
+	arrive(t, s, OrderStrict, 1, 2)
+	first, _ := claimAll(t, s, time.Time{})
+	for _, commit := range []bool{false, true} {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SettleTx(t.Context(), tx, settlement(first[0], OutcomeAccepted, "2xx")); err != nil {
+			t.Fatal(err)
+		}
+		if commit {
+			err = tx.Commit(t.Context())
+		} else {
+			_, ids := claimAll(t, s, time.Time{}) // never waits for it
+			wantIDs(t, ids)
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !commit {
+			wantStates(t, pool, "1 pending leased, 2 pending waiting")
+		}
+	}
+	wantStates(t, pool, "1 accepted, 2 pending")
+}
+
+// Under REPEATABLE READ the transaction does not see what a claim has parked since: it
+// must fail, not leave it parked.
+func TestSettleTxUnderRepeatableReadLosesNoPromotion(t *testing.T) {
+	s, pool := newStore(t)
+	arrive(t, s, OrderLatest, 1)
+	first, _ := claimAll(t, s, time.Time{})
+	settleTx := func(between func()) error {
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(t.Context())
+		if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // the snapshot is taken here
+			t.Fatal(err)
+		}
+		between()
+		if err := s.SettleTx(t.Context(), tx, settlement(first[0], OutcomeAccepted, "2xx")); err != nil {
+			return err
+		}
+		return tx.Commit(t.Context())
+	}
+	err := settleTx(func() {
+		arrive(t, s, OrderLatest, 2)
+		claimAll(t, s, time.Time{})
+	})
+	if !errors.Is(err, ErrBusy) {
+		t.Errorf("%v, want ErrBusy", err)
+	}
+	if err := settleTx(func() {}); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, drain(t, s), "r-2")
+}
+
+// Neither what is ordered nor what is not starves the other, also with one free slot.
+func TestOrderedAndUnorderedShareTheLimit(t *testing.T) {
+	for _, limit := range []int{1, 3, 10} {
+		s, _ := newStore(t)
+		var want []string
+		for n := range 10 {
+			accept(t, s, ofResource(OrderLatest, fmt.Sprint("o", n), 1))
+			accept(t, s, delivery(fmt.Sprint("u", n), "x"))
+			want = append(want, fmt.Sprint("o", n, "-1"), fmt.Sprint("u", n))
+		}
+		var sent []string
+		for range 20 / limit {
+			got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: limit, Lease: time.Minute})
+			if err != nil || len(got) != limit {
+				t.Fatalf("%d claimed, %v; want %d", len(got), err, limit)
+			}
+			for _, f := range got {
+				sent = append(sent, f.Delivery.DeliveryID)
+			}
+		}
+		wantIDs(t, sent, want[:len(sent)]...)
+	}
+}
+
+// A flood of one resource does not keep a claim from the others behind it.
+func TestFloodOfOneLaneDoesNotHideTheOthers(t *testing.T) {
+	s, pool := newStore(t)
+	accept(t, s, ofResource(OrderLatest, "long", 1))
+	claimAll(t, s, time.Time{})
+	crowd(t, pool, OrderLatest, 10_000, `waiting = false`)
+	accept(t, s, ofResource(OrderLatest, "short", 1))
+	accept(t, s, delivery("plain", "x"))
+	_, ids := claimAll(t, s, time.Time{})
+	slices.Sort(ids)
+	wantIDs(t, ids, "plain", "short-1")
+}
+
+// Ten thousand revisions wait; the newest is sent, the others are superseded by and by.
+func TestCoalesceSupersedesAnyNumber(t *testing.T) {
+	var superseded int
+	pool := inboxtest.New(t)
+	s, err := New(pool, Config{OnSuperseded: func(destination string, n int) { superseded += n }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowd(t, pool, OrderCoalesce, 10_000, `waiting = false`)
+	wantIDs(t, drain(t, s), "long-11000")
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'superseded'`); n != 9999 || superseded != n {
+		t.Errorf("%d are superseded, the hook was told of %d", n, superseded)
+	}
+}
+
+// One revision, two contents: the first stays, and there is one alarm.
+func TestRevisionWithTwoContents(t *testing.T) {
+	for _, ordering := range []Ordering{OrderLatest, OrderCoalesce, OrderStrict} {
+		t.Run(string(ordering), func(t *testing.T) {
+			t.Parallel()
+			var alarms []RevisionConflict
+			pool := inboxtest.New(t)
+			s, err := New(pool, Config{OnRevisionConflict: func(c RevisionConflict) { alarms = append(alarms, c) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range []struct{ id, body string }{{"first", "x"}, {"same", "x"}, {"other", "y"}, {"again", "y"}} {
+				d := ofResource(ordering, "r", 1)
+				d.DeliveryID, d.Body, d.BodyHash = v.id, []byte(v.body), [32]byte{v.body[0]}
+				accept(t, s, d)
+			}
+			wantIDs(t, drain(t, s), "first")
+			wantStates(t, pool, "1 accepted, 1 superseded, 1 superseded, 1 superseded")
+			want := []RevisionConflict{{"t1", "src1", "invoice", "r", 1, "other", "first"}, {"t1", "src1", "invoice", "r", 1, "again", "first"}}
+			slices.SortFunc(alarms, func(a, b RevisionConflict) int { return -strings.Compare(a.DeliveryID, b.DeliveryID) })
+			if !slices.Equal(alarms, want) {
+				t.Errorf("alarms %+v, want %+v", alarms, want)
+			}
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.revision_conflict`); n != 2 {
+				t.Errorf("%d conflicts are recorded, want 2", n)
+			}
+		})
+	}
+}
+
+// What differs only where the source says that it may is no conflict.
+func TestRevisionWithIgnoredDifferences(t *testing.T) {
+	s, pool := newStore(t)
+	for n, id := range []string{"first", "second"} {
+		d := ofResource(OrderLatest, "r", 1)
+		d.DeliveryID, d.BodyHash, d.CompareHash = id, [32]byte{byte(n)}, [32]byte{9}
+		accept(t, s, d)
+	}
+	drain(t, s)
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.revision_conflict`); n != 0 {
+		t.Errorf("%d conflicts", n)
+	}
 }

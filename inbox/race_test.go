@@ -90,7 +90,7 @@ func (sc *scene) settle(f Forward, outcome Outcome) {
 	}
 }
 
-var classFor = map[Outcome]string{OutcomeAccepted: "2xx", OutcomeRetry: "5xx", OutcomeBlocked: "4xx"}
+var classFor = map[Outcome]string{OutcomeAccepted: "2xx", OutcomeRetry: "5xx", OutcomeBlocked: "4xx", OutcomeReleased: ""}
 
 // later is when the leases of a scene have run out.
 func later() time.Time { return time.Now().Add(2 * time.Minute) }

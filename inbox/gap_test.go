@@ -1,0 +1,229 @@
+package inbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// strictWith is strictly ordered and gives a gap up after some time.
+func strictWith(revision int64, timeout time.Duration) Delivery {
+	d := ofResource(OrderStrict, "r", revision)
+	d.Forwards[0].GapTimeout = timeout
+	return d
+}
+
+// gaps writes the gaps of the only lane, in the order in which they were opened.
+func gaps(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), `SELECT first_missing || '-' || last_missing || coalesce(' ' || closed_by, ' open') FROM hooklatch.gap ORDER BY id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, ", ")
+}
+
+func wantGaps(t testing.TB, pool *pgxpool.Pool, want string) {
+	t.Helper()
+	if got := gaps(t, pool); got != want {
+		t.Errorf("gaps %q, want %q", got, want)
+	}
+}
+
+// clean asks the audit, and thereby every rule of a lane.
+func clean(t testing.TB, s *Store) {
+	t.Helper()
+	for d, err := range s.Audit(t.Context(), AuditRequest{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Kind != DiffBodyMissing {
+			t.Errorf("audit: %+v", d)
+		}
+	}
+}
+
+// begun is a strict lane of which revision 1 is accepted.
+func begun(t testing.TB, s *Store) {
+	t.Helper()
+	arrive(t, s, OrderStrict, 1)
+	wantIDs(t, drain(t, s), "r-1")
+}
+
+func TestGapClosesByArrival(t *testing.T) {
+	s, pool := newStore(t)
+	begun(t, s)
+	arrive(t, s, OrderStrict, 6)
+	drain(t, s)
+	wantGaps(t, pool, "2-5 open")
+	opened := count(t, pool, `SELECT count(*) FROM hooklatch.gap WHERE opened_at = (SELECT received_at FROM hooklatch.inbox WHERE revision = 6)`)
+	if opened != 1 {
+		t.Error("the gap does not begin with the receipt of what revealed it")
+	}
+	arrive(t, s, OrderStrict, 4)
+	drain(t, s)
+	wantGaps(t, pool, "2-3 open")
+	wantStates(t, pool, "1 accepted, 4 held gap, 6 held gap")
+	clean(t, s)
+	arrive(t, s, OrderStrict, 2)
+	wantIDs(t, drain(t, s), "r-2")
+	wantGaps(t, pool, "2-3 arrival, 3-3 open")
+	clean(t, s)
+	arrive(t, s, OrderStrict, 5, 3)
+	wantIDs(t, drain(t, s), "r-3", "r-4", "r-5", "r-6")
+	wantGaps(t, pool, "2-3 arrival, 3-3 arrival")
+	clean(t, s)
+	counts, err := s.GapCounts(t.Context())
+	if err != nil || len(counts) != 0 {
+		t.Errorf("gaps %v, %v", counts, err)
+	}
+}
+
+func TestGapIsGivenUpAfterItsTime(t *testing.T) {
+	s, pool := newStore(t)
+	begun(t, s)
+	r := accept(t, s, strictWith(4, time.Hour))
+	accept(t, s, strictWith(5, time.Hour))
+	accept(t, s, strictWith(9, 0))
+	drain(t, s)
+	wantGaps(t, pool, "2-3 open")
+	f := forwardOf(t, s, r.ID)
+	if f.State != Held || f.HoldReason != HoldGap || !f.NextAttemptAt.Equal(r.ReceivedAt.Add(time.Hour)) {
+		t.Errorf("forward %+v; want held until an hour after its receipt", f)
+	}
+	if counts, err := s.GapCounts(t.Context()); err != nil || counts["src1"] != 1 {
+		t.Errorf("gaps %v, %v", counts, err)
+	}
+	if _, ids := claimAll(t, s, r.ReceivedAt.Add(time.Hour-time.Millisecond)); len(ids) != 0 {
+		t.Errorf("sent %v too early", ids)
+	}
+	all, ids := claimAll(t, s, r.ReceivedAt.Add(time.Hour))
+	wantIDs(t, ids, "r-4")
+	wantGaps(t, pool, "2-3 timeout")
+	settle1(t, s, all[0], OutcomeAccepted)
+	wantIDs(t, drain(t, s), "r-5")
+	wantGaps(t, pool, "2-3 timeout, 6-8 open")
+	wantStates(t, pool, "1 accepted, 4 accepted, 5 accepted, 9 held gap")
+	arrive(t, s, OrderStrict, 3)
+	drain(t, s)
+	wantStates(t, pool, "1 accepted, 3 superseded, 4 accepted, 5 accepted, 9 held gap")
+	clean(t, s)
+}
+
+// What arrived and is not to be sent here is not missing: a route may leave it out.
+func TestUnroutedRevisionIsNoGap(t *testing.T) {
+	for _, resourceType := range []string{"invoice", ""} {
+		s, pool := newStore(t)
+		for _, revision := range []int64{1, 2, 3, 5} {
+			d := ofResource(OrderStrict, "r", revision)
+			d.ResourceType = resourceType
+			if revision == 2 {
+				d.Forwards = nil
+			}
+			accept(t, s, d)
+		}
+		other := ofResource(OrderStrict, "r", 4)
+		other.Source, other.ResourceType = "src2", resourceType // the same name at another sender
+		accept(t, s, other)
+		sent := drain(t, s)
+		if want := []string{"r-1", "r-4", "r-3"}; fmt.Sprint(sent) != fmt.Sprint(want) {
+			t.Errorf("type %q: sent %v, want %v", resourceType, sent, want)
+		}
+		wantGaps(t, pool, "4-4 open")
+	}
+}
+
+// A forward that a person must decide about has arrived: it is no gap, and the later
+// ones wait for it.
+func TestHeldForAPersonCountsAsArrived(t *testing.T) {
+	for _, ordering := range []Ordering{OrderLatest, OrderStrict} {
+		s, pool := newStore(t)
+		arrive(t, s, ordering, 1)
+		drain(t, s)
+		d := ofResource(ordering, "r", 2)
+		d.Forwards[0].Hold = true
+		r := accept(t, s, d)
+		arrive(t, s, ordering, 3)
+		wantIDs(t, drain(t, s))
+		wantStates(t, pool, "1 accepted, 2 held person, 3 pending waiting")
+		wantGaps(t, pool, "")
+		clean(t, s)
+		if err := s.Replay(t.Context(), forwardOf(t, s, r.ID).ID, me, false); err != nil {
+			t.Fatal(err)
+		}
+		wantIDs(t, drain(t, s), "r-2", "r-3")
+	}
+}
+
+// Of those that are coalesced none waits for a person's decision about an older one.
+func TestHeldForAPersonIsOvertakenWhenCoalesced(t *testing.T) {
+	s, pool := newStore(t)
+	d := ofResource(OrderCoalesce, "r", 2)
+	d.Forwards[0].Hold = true
+	accept(t, s, d)
+	arrive(t, s, OrderCoalesce, 1, 3)
+	wantIDs(t, drain(t, s), "r-3")
+	wantStates(t, pool, "1 superseded, 2 held person, 3 accepted")
+}
+
+// The time of a forward goes on while it waits; only when its turn comes is it found to
+// be over, and then it holds a strict lane like any dead letter.
+func TestDeadlineIsJudgedAtTheHead(t *testing.T) {
+	for _, c := range []struct {
+		ordering     Ordering
+		then, states string
+	}{
+		{OrderStrict, "", "1 accepted, 3 held gap, 4 pending waiting"},
+		{OrderLatest, "r-4", "1 accepted, 3 blocked, 4 accepted"},
+	} {
+		s, pool := newStore(t)
+		arrive(t, s, c.ordering, 1)
+		first, _ := claimAll(t, s, time.Time{})
+		for _, revision := range []int64{3, 4} {
+			d := ofResource(c.ordering, "r", revision)
+			d.Forwards[0].Deadline = time.Duration(revision) * time.Hour
+			accept(t, s, d)
+		}
+		claimAll(t, s, time.Time{})
+		settle1(t, s, first[0], OutcomeAccepted)
+		late := time.Now().Add(200 * time.Minute) // 3 hours are over, 4 are not
+		all, ids := claimAll(t, s, late)
+		if got := strings.Join(ids, ", "); got != c.then {
+			t.Errorf("%s: sent %q, want %q", c.ordering, got, c.then)
+		}
+		for _, f := range all {
+			settle1(t, s, f, OutcomeAccepted)
+		}
+		wantStates(t, pool, c.states)
+		if c.ordering != OrderStrict {
+			continue
+		}
+		arrive(t, s, OrderStrict, 2)
+		all, ids = claimAll(t, s, late)
+		wantIDs(t, ids, "r-2")
+		settle1(t, s, all[0], OutcomeAccepted)
+		_, ids = claimAll(t, s, late)
+		wantIDs(t, ids)
+		wantStates(t, pool, "1 accepted, 2 accepted, 3 blocked, 4 pending waiting")
+		clean(t, s)
+	}
+}
+
+func TestBodyThatIsGoneHoldsAStrictLane(t *testing.T) {
+	s, pool := newStore(t)
+	arrive(t, s, OrderStrict, 1, 2)
+	exec(t, pool, `DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE revision = 1)`)
+	wantIDs(t, drain(t, s))
+	wantStates(t, pool, "1 blocked, 2 pending waiting")
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE blocked_reason = $1`, ReasonBodyPruned); n != 1 {
+		t.Error("the reason is missing")
+	}
+}
