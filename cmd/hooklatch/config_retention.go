@@ -89,9 +89,14 @@ func (c *config) replayWindow() (window time.Duration, source string) {
 	return window, source
 }
 
-// retention is what is old by now.
+// retention is what is old by now. An age that was never filled in is no age of 0.
 func (c *config) retention(now time.Time) inbox.Retention {
-	before := func(d duration) time.Time { return now.Add(-time.Duration(d)) }
+	before := func(d duration) time.Time {
+		if d <= 0 {
+			return time.Time{}
+		}
+		return now.Add(-time.Duration(d))
+	}
 	return inbox.Retention{
 		Bodies: before(c.Retention.Body), Attempts: before(c.Retention.Attempts), Identities: before(c.Retention.Identity),
 		Refusals: before(c.Refusals.Keep), MaxRefusals: c.Refusals.MaxRows,

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/hooklatch/hooklatch/inbox"
 )
@@ -94,4 +97,31 @@ func TestPrunerStopsBetweenBatches(t *testing.T) {
 			t.Errorf("log: %s", text)
 		}
 	})
+}
+
+// What a server starts removes what its configuration calls old, and counts it.
+func TestServerPrunesWhatItsConfigurationSays(t *testing.T) {
+	_, file, database := aged(t, "retention: {body: 3d, attempts: 10d, identity: 40d}", 1, 5, 20, 50)
+	cfg, err := readConfig(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := openPoolOf(t, database)
+	store, err := inbox.New(pool, inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{cfg: cfg, look: store, log: slog.New(slog.DiscardHandler), metrics: newMetrics()}
+	s.pruner().once(t.Context())
+	for kind, want := range map[string]float64{inbox.PruneBodies: 3, inbox.PruneAttempts: 2, inbox.PruneIdentities: 1} {
+		if n := testutil.ToFloat64(s.metrics.pruned.WithLabelValues(kind)); n != want {
+			t.Errorf("%s: %v counted, want %v", kind, n, want)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.payload`); n != 1 {
+		t.Errorf("%d bodies are left, want 1", n)
+	}
+	if r := (&config{}).retention(time.Now()); r != (inbox.Retention{KeyUses: r.KeyUses}) {
+		t.Errorf("a configuration without ages removes %+v", r)
+	}
 }
