@@ -23,11 +23,49 @@
 //	   │
 //	   └──▶ Claim again when due
 //
-// Three further states are decided by a person, cancelled, or by order of
-// revisions, held and superseded; nothing in this version sets them. A lease is
-// columns on the row, not a state: an expired lease is simply due again. Every lease
-// has a token, one higher than the last; Settle and Renew with an older token change
-// nothing and return [ErrLeaseLost].
+// A lease is columns on the row, not a state: an expired lease is simply due again.
+// Every lease has a token, one higher than the last; Settle and Renew with an older
+// token change nothing and return [ErrLeaseLost].
+//
+// Order and people decide about the others:
+//
+//	pending, retry_wait ──Claim: a revision is missing──▶ held (gap)
+//	held (gap) ──the gap is closed, given up, or released──▶ pending
+//	pending, retry_wait, held (gap) ──Claim: passed, or a newer one is sent in its place──▶ superseded
+//	blocked, held (person) ──Replay──▶ pending, retry_wait
+//	pending, retry_wait, held, blocked ──Cancel──▶ cancelled
+//
+// # Order
+//
+// Forwards of one resource to one destination make a lane, if their source orders them.
+// At most one forward of a lane has a live lease, and what is sent follows the
+// revisions, which are numbers that only grow. No clock of a sender decides anything.
+//
+//	          sent next                          a gap                  a dead letter
+//	latest    the lowest revision above passed   is no matter           is no matter
+//	coalesce  the newest that waits; the others  is no matter           is no matter
+//	          are superseded
+//	strict    passed + 1                         holds the later ones   holds the later ones
+//
+// A lane remembers the highest revision that the destination has accepted, applied, and
+// the one up to which nothing is sent any more, passed. They differ where somebody gave
+// something up. At or below passed a forward is superseded and never sent; a delete
+// leaves its revision behind like any other, so that a late update does not bring the
+// resource back. Of two deliveries with one revision the first stays, and other content
+// in the second is told to Config.OnRevisionConflict. A forward that fails keeps its
+// place, but under coalesce, where a newer one takes it. The first revision that a strict
+// lane sends is the lowest that waits then.
+//
+// A gap is what is missing between passed and the first of a strict lane. It closes when
+// it has arrived, after NewForward.GapTimeout, or by [Store.Release], which also steps
+// over a dead letter. A revision that is here, and that nobody is to send to this
+// destination, since no route leads there or a person has cancelled it, is not missing.
+//
+// What waits in a lane or is held gets no time for it: when its turn comes and its
+// deadline is over, it is blocked like any other, and a strict lane waits for a person.
+//
+// A lane begins with the first claim that meets it. What its forwards do before that,
+// and what stands in no lane, has no order.
 //
 // # What is promised, and where it stops
 //

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -22,25 +23,30 @@ const (
 // backlog is the collector of what waits in the database. However often it is
 // asked, it looks every few seconds. While it cannot look, it says nothing.
 type backlog struct {
-	stats func(context.Context) ([]inbox.DestinationStats, error)
-	log   *slog.Logger
+	sources []string
+	stats   func(context.Context) ([]inbox.DestinationStats, error)
+	count   func(context.Context) (map[string]int, error) // the open gaps, by source
+	log     *slog.Logger
 
-	forwards, oldest, paused *prometheus.Desc
+	forwards, oldest, paused, gaps *prometheus.Desc
 
 	mu   sync.Mutex
 	at   time.Time
 	last []inbox.DestinationStats
+	open map[string]int
 }
 
-func newBacklog(l *slog.Logger, stats func(context.Context) ([]inbox.DestinationStats, error)) *backlog {
+func newBacklog(l *slog.Logger, sources []string, stats func(context.Context) ([]inbox.DestinationStats, error),
+	gaps func(context.Context) (map[string]int, error)) *backlog {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("hooklatch_"+name, help, labels, nil)
 	}
 	return &backlog{
-		stats: stats, log: l,
+		sources: sources, stats: stats, count: gaps, log: l,
 		forwards: desc("forwards", "Forwards in an open state.", "destination", "state"),
 		oldest:   desc("oldest_due_age_seconds", "How long the oldest due forward has waited, never tried or to be tried again.", "destination", "kind"),
 		paused:   desc("destination_paused", "1 while the destination is paused.", "destination"),
+		gaps:     desc("gaps", "Jumps in the revisions of resources for which later ones are held.", "source"),
 	}
 }
 
@@ -49,6 +55,7 @@ func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
 	ch <- b.forwards
 	ch <- b.oldest
 	ch <- b.paused
+	ch <- b.gaps
 }
 
 // Collect implements prometheus.Collector.
@@ -56,7 +63,13 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	for _, d := range b.look() {
+	stats, gaps := b.look()
+	if gaps != nil {
+		for _, source := range b.sources {
+			gauge(b.gaps, float64(gaps[source]), source)
+		}
+	}
+	for _, d := range stats {
 		for _, state := range openStates {
 			gauge(b.forwards, float64(d.Open[state]), d.Destination, string(state))
 		}
@@ -70,19 +83,20 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (b *backlog) look() []inbox.DestinationStats {
+func (b *backlog) look() ([]inbox.DestinationStats, map[string]int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Since(b.at) < statsAge {
-		return b.last
+		return b.last, b.open
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
 	defer cancel()
 	last, err := b.stats(ctx)
-	if err != nil {
+	open, gapErr := b.count(ctx)
+	if err := errors.Join(err, gapErr); err != nil {
 		b.log.Warn("metrics of the backlog are missing", "error", err)
 	}
 	// A failure counts as a look, so that scrapes do not queue up behind it.
-	b.at, b.last = time.Now(), last
-	return last
+	b.at, b.last, b.open = time.Now(), last, open
+	return last, open
 }

@@ -113,6 +113,13 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	l.LogAttrs(ctx, level, "request", a...)
 }
 
+// logRevisionConflict writes that one revision of a resource came with two bodies.
+func logRevisionConflict(ctx context.Context, l *slog.Logger, c *inbox.RevisionConflict) {
+	l.LogAttrs(ctx, slog.LevelWarn, "revision conflict",
+		slog.String("source", c.Source), slog.String("resource", c.ResourceType+"/"+c.ResourceID), slog.Int64("revision", c.Revision),
+		slog.String("delivery_id", c.DeliveryID), slog.String("first_delivery_id", c.FirstDeliveryID), slog.Bool("alarm", true))
+}
+
 // logExplained writes why the MAC of a request had failed, in a line after its own.
 func logExplained(ctx context.Context, l *slog.Logger, e *proxy.Explained) {
 	level := slog.LevelInfo

@@ -30,8 +30,9 @@ type metrics struct {
 
 	commitDuration, commitRows prometheus.Histogram
 
-	attempts, leaseLost *prometheus.CounterVec
-	attemptDuration     *prometheus.HistogramVec
+	attempts, leaseLost           *prometheus.CounterVec
+	superseded, revisionConflicts *prometheus.CounterVec
+	attemptDuration               *prometheus.HistogramVec
 
 	pruned *prometheus.CounterVec
 
@@ -91,8 +92,11 @@ func newMetrics() *metrics {
 		commitDuration: commit("commit_duration_seconds", "Time of an accept transaction, from its connection to COMMIT's answer.", latency),
 		commitRows:     commit("commit_batch_rows", "Deliveries in an accept transaction.", prometheus.ExponentialBuckets(1, 2, 9)),
 
-		attempts:        counter("attempts_total", "Attempts by how they ended.", "destination", "class"),
-		leaseLost:       counter("lease_lost_total", "Attempts whose lease was gone when they ended.", "destination"),
+		attempts:   counter("attempts_total", "Attempts by how they ended.", "destination", "class"),
+		leaseLost:  counter("lease_lost_total", "Attempts whose lease was gone when they ended.", "destination"),
+		superseded: counter("superseded_total", "Forwards that were not sent because a later revision was.", "destination"),
+		revisionConflicts: counter("revision_conflicts_total", "Deliveries whose revision of a resource had come before with another body.",
+			"source"),
 		attemptDuration: histogram("attempt_duration_seconds", "Time of an attempt.", latency, "destination"),
 
 		pruned: counter("pruned_rows_total", "Rows that retention has removed; of conflicts only their bodies.", "kind"),
@@ -103,7 +107,7 @@ func newMetrics() *metrics {
 	v := readVersion()
 	m.registry.MustRegister(
 		m.requests, m.refusals, m.handshakes, m.unrouted, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
-		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.attemptDuration, m.pruned, m.clockOffset,
+		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -121,6 +125,7 @@ func (m *metrics) configure(c *config, from *secrets) {
 		m.duration.WithLabelValues(name)
 		m.bodyBytes.WithLabelValues(name)
 		m.explainDropped.WithLabelValues(name)
+		m.revisionConflicts.WithLabelValues(name)
 		m.unrouted.WithLabelValues(name)
 		for _, v := range []*verify.Verifier{from.Verifiers[name], from.Seconds[name]} {
 			if v != nil {
@@ -133,6 +138,7 @@ func (m *metrics) configure(c *config, from *secrets) {
 			m.attempts.WithLabelValues(name, class)
 		}
 		m.leaseLost.WithLabelValues(name)
+		m.superseded.WithLabelValues(name)
 		m.attemptDuration.WithLabelValues(name)
 	}
 	for _, kind := range inbox.PruneKinds() {

@@ -34,9 +34,9 @@ func filledMetrics(t *testing.T) *metrics {
 	scheme, _ := verify.Preset("zhisou-v1")
 	c := &config{Sources: map[string]*sourceConfig{"billing": {}}, Destinations: map[string]*destinationConfig{"app": {}}}
 	m.configure(c, &secrets{Verifiers: map[string]*verify.Verifier{"billing": {Scheme: scheme, Keys: keys}}})
-	m.registry.MustRegister(newBacklog(slog.New(slog.DiscardHandler), func(context.Context) ([]inbox.DestinationStats, error) {
+	m.registry.MustRegister(newBacklog(slog.New(slog.DiscardHandler), []string{"billing"}, func(context.Context) ([]inbox.DestinationStats, error) {
 		return []inbox.DestinationStats{{Destination: "app", Open: map[inbox.State]int{inbox.Pending: 3}, OldestNew: 2 * time.Second, Paused: true}}, nil
-	}))
+	}, func(context.Context) (map[string]int, error) { return map[string]int{"billing": 2, "canary": 1}, nil }))
 	for _, o := range outcomes {
 		m.request(&proxy.Result{Source: "billing", Outcome: o, Handshake: "status", Reason: "key_unknown", KeyID: "k1", BodyBytes: 100, Distance: -time.Second,
 			DeliveryID: "dlv_canary", EventType: "type.canary", Peer: "192.0.2.77"})
@@ -89,6 +89,9 @@ var labelsOf = map[string]string{
 	"hooklatch_attempts_total":                          "class destination",
 	"hooklatch_attempt_duration_seconds":                "destination",
 	"hooklatch_lease_lost_total":                        "destination",
+	"hooklatch_superseded_total":                        "destination",
+	"hooklatch_revision_conflicts_total":                "source",
+	"hooklatch_gaps":                                    "source",
 	"hooklatch_pruned_rows_total":                       "kind",
 	"hooklatch_database_clock_offset_seconds":           "",
 	"hooklatch_build_info":                              "commit go_version version",
@@ -203,13 +206,18 @@ func TestDeliveriesWithoutARouteAreCounted(t *testing.T) {
 func TestScrapesDoNotHammerTheDatabase(t *testing.T) {
 	looks := 0
 	var failure error
-	b := newBacklog(slog.New(slog.DiscardHandler), func(context.Context) ([]inbox.DestinationStats, error) {
+	b := newBacklog(slog.New(slog.DiscardHandler), []string{"billing"}, func(context.Context) ([]inbox.DestinationStats, error) {
 		looks++
 		return []inbox.DestinationStats{{Destination: "app"}}, failure
+	}, func(context.Context) (map[string]int, error) {
+		if failure != nil {
+			return nil, failure
+		}
+		return map[string]int{}, nil
 	})
 	for range 5 {
-		if n := testutil.CollectAndCount(b); n != 7 {
-			t.Fatalf("%d metrics, want 7", n)
+		if n := testutil.CollectAndCount(b); n != 8 {
+			t.Fatalf("%d metrics, want 8", n)
 		}
 	}
 	if looks != 1 {

@@ -222,7 +222,7 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.health.ready = look.Ready
 	s.health.schema = func(ctx context.Context) error { return migrations.Check(ctx, pool) }
-	s.metrics.registry.MustRegister(newBacklog(s.log, look.Stats))
+	s.metrics.registry.MustRegister(newBacklog(s.log, slices.Sorted(maps.Keys(s.cfg.Sources)), look.Stats, look.GapCounts))
 
 	hash, masked, err := s.cfg.revision()
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *server) remember(ctx context.Context) error {
 
 func (s *server) openConsumers(ctx context.Context) error {
 	url := s.secrets.DatabaseURL
-	store, pool, err := openStore(ctx, url, s.cfg.Database.Pooler, "consumer", consumerConnections(len(s.cfg.Destinations)), inbox.Config{})
+	store, pool, err := openStore(ctx, url, s.cfg.Database.Pooler, "consumer", consumerConnections(len(s.cfg.Destinations)), s.orderHooks(ctx))
 	if err != nil {
 		return unreachable(ctx, url, err)
 	}
@@ -294,6 +294,19 @@ func (s *server) openConsumers(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// orderHooks tell what order keeps from being sent.
+func (s *server) orderHooks(ctx context.Context) inbox.Config {
+	return inbox.Config{
+		OnSuperseded: func(destination string, n int) { s.metrics.superseded.WithLabelValues(destination).Add(float64(n)) },
+		OnRevisionConflict: func(c inbox.RevisionConflict) {
+			if s.cfg.Sources[c.Source] != nil { // an earlier configuration may have had it
+				s.metrics.revisionConflicts.WithLabelValues(c.Source).Inc()
+			}
+			logRevisionConflict(ctx, s.log, &c)
+		},
+	}
 }
 
 func (s *server) openProxy(ctx context.Context) error {
