@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 		want *migrations.VersionError
 	}{
 		{"same version", ``, nil},
-		{"older", fmt.Sprintf(`DELETE FROM hooklatch.schema_version WHERE version_id = %d`, need),
+		{"older", fmt.Sprintf(`COMMENT ON TABLE hooklatch.schema_version IS NULL; DELETE FROM hooklatch.schema_version WHERE version_id = %d`, need),
 			&migrations.VersionError{Schema: need - 1, Serves: need - 1, Binary: need}},
 		{"newer, says nothing", `COMMENT ON TABLE hooklatch.schema_version IS NULL;` + fmt.Sprintf(`INSERT INTO hooklatch.schema_version (version_id, is_applied) VALUES (%d, true);`, need) + later,
 			&migrations.VersionError{Schema: need + 2, Serves: need + 2, Binary: need}},
