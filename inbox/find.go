@@ -65,11 +65,11 @@ const deliveryColumns = `i.id, i.tenant, i.source, i.delivery_id, i.body_hash, i
 	i.request_id, coalesce(i.peer, ''), coalesce(i.scheme, ''), coalesce(i.key_id, ''), coalesce(i.event_id, ''), coalesce(i.event_type, ''),
 	coalesce(i.resource_type, ''), coalesce(i.resource_id, ''), i.revision, i.deleted, coalesce(i.meta_error, ''), coalesce(i.config_revision, 0)`
 
-// findByIDSQL looks each reading of an id up in an index of its own. $1 and $2 are
-// the cursor, $3 the page size.
+// findByIDSQL looks each reading of an id up in an index of its own, and then the
+// deliveries by their key: a join may become a scan. $1 and $2 are the cursor, $3 the
+// page size.
 const findByIDSQL = `
-SELECT ` + deliveryColumns + ` FROM hooklatch.inbox i
-WHERE i.id IN (
+SELECT ` + deliveryColumns + ` FROM (
 	(SELECT id FROM hooklatch.inbox WHERE delivery_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT id FROM hooklatch.inbox WHERE event_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT id FROM hooklatch.inbox WHERE request_id = $6 AND ($4 = '' OR source = $4))
@@ -81,8 +81,9 @@ WHERE i.id IN (
 	UNION (SELECT d.id FROM (
 			(SELECT tenant, source, delivery_id FROM hooklatch.conflict WHERE request_id = $6)
 			UNION (SELECT tenant, source, delivery_id FROM hooklatch.conflict WHERE body_hash BETWEEN $9 AND $10 LIMIT 1000)) c
-		CROSS JOIN LATERAL (` + ofIdentity + `) d WHERE $4 = '' OR c.source = $4))
-AND (i.received_at, i.id) < ($1, $2) ORDER BY i.received_at DESC, i.id DESC LIMIT $3`
+		CROSS JOIN LATERAL (` + ofIdentity + `) d WHERE $4 = '' OR c.source = $4)) k
+CROSS JOIN LATERAL (SELECT * FROM hooklatch.inbox WHERE id = k.id OFFSET 0) i
+WHERE (i.received_at, i.id) < ($1, $2) ORDER BY i.received_at DESC, i.id DESC LIMIT $3`
 
 // ofIdentity is the delivery that a row c names. Tenant and source are compared in a
 // form that no index serves, so that the planner takes the one of the delivery id.
