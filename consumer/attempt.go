@@ -136,7 +136,7 @@ func (a *attempt) renew() bool {
 		}
 		asked := time.Now()
 		ctx, cancel := context.WithTimeout(a.run.settles, min(left, queueTimeout))
-		_, err := a.run.queue.Renew(ctx, a.claim.ID, a.claim.Token, a.run.cfg.Lease)
+		_, err := a.run.queue.Renew(ctx, a.claim, a.run.cfg.Lease)
 		cancel()
 		if err == nil {
 			end := asked.Add(a.run.cfg.Lease)
@@ -271,7 +271,7 @@ func (a *attempt) accepted() inbox.Settlement {
 
 func (a *attempt) settlement(outcome inbox.Outcome, class string) inbox.Settlement {
 	s := inbox.Settlement{
-		ForwardID: a.claim.ID, Token: a.claim.Token, Attempt: a.claim.Attempt,
+		ForwardID: a.claim.ID, Tenant: a.claim.Delivery.Tenant, Token: a.claim.Token, Attempt: a.claim.Attempt,
 		Outcome: outcome, Class: class,
 		Status:         a.report.Status,
 		Answer:         a.report.Answer[:min(len(a.report.Answer), keptAnswer)],

@@ -17,9 +17,9 @@ type Queue interface {
 	// Claim leases at most r.Limit due forwards to the caller, each with a token
 	// of its own. A forward whose budget or time is used up is blocked instead.
 	Claim(ctx context.Context, r inbox.ClaimRequest) ([]inbox.Forward, error)
-	// Renew makes a lease last that long from now. inbox.ErrLeaseLost: it is no
+	// Renew makes the lease of f last that long from now. inbox.ErrLeaseLost: it is no
 	// longer the caller's, and nothing changed.
-	Renew(ctx context.Context, forwardID, token int64, lease time.Duration) (time.Time, error)
+	Renew(ctx context.Context, f inbox.Forward, lease time.Duration) (time.Time, error)
 	// Settle ends a lease. inbox.ErrLeaseLost: it was no longer the caller's, and
 	// the forward did not change. Any other error: it may or may not have been
 	// settled, and settling again is harmless.
@@ -30,6 +30,9 @@ type Queue interface {
 type Config struct {
 	// Destination is whose forwards are claimed.
 	Destination string
+	// Tenants are those whose forwards are claimed. nil: all that have something due,
+	// at the price of a further look at each claim.
+	Tenants []string
 	// Concurrency is how many attempts may run at once. Defaults to 16.
 	Concurrency int
 	// Timeout bounds an attempt. Defaults to 10 seconds.
@@ -261,6 +264,7 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 	defer cancel()
 	return r.queue.Claim(ctx, inbox.ClaimRequest{
 		Destination:    r.cfg.Destination,
+		Tenants:        r.cfg.Tenants,
 		Limit:          limit,
 		Lease:          r.cfg.Lease,
 		MaxAttempts:    r.cfg.Retry.MaxAttempts,

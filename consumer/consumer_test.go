@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,11 +176,11 @@ func TestNeverMoreThanConcurrency(t *testing.T) {
 func TestClaimSaysWhatTheStoreMustKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeQueue{}
-		stop := launch(t, newFake(t, q, accepting, func(c *Config) { c.Retry.MaxAttempts = -1 }))
+		stop := launch(t, newFake(t, q, accepting, func(c *Config) { c.Retry.MaxAttempts, c.Tenants = -1, []string{"t1"} }))
 		synctest.Wait()
 		stop()
-		want := inbox.ClaimRequest{Destination: "app", Limit: 16, Lease: 40 * time.Second, MaxAttempts: 0, Worker: "w1", ConfigRevision: 7}
-		if got := q.claimed()[0]; got != want {
+		want := inbox.ClaimRequest{Destination: "app", Tenants: []string{"t1"}, Limit: 16, Lease: 40 * time.Second, MaxAttempts: 0, Worker: "w1", ConfigRevision: 7}
+		if got := q.claimed()[0]; !reflect.DeepEqual(got, want) {
 			t.Errorf("claim %+v, want %+v", got, want)
 		}
 	})

@@ -67,7 +67,7 @@ func (q *fakeQueue) Claim(ctx context.Context, r inbox.ClaimRequest) ([]inbox.Fo
 	return claimed, nil
 }
 
-func (q *fakeQueue) Renew(context.Context, int64, int64, time.Duration) (time.Time, error) {
+func (q *fakeQueue) Renew(context.Context, inbox.Forward, time.Duration) (time.Time, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.renewals++

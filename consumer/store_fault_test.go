@@ -65,12 +65,12 @@ func (s *faultyStore) Claim(ctx context.Context, r inbox.ClaimRequest) ([]inbox.
 	return claimed, err
 }
 
-func (s *faultyStore) Renew(ctx context.Context, id, token int64, lease time.Duration) (time.Time, error) {
+func (s *faultyStore) Renew(ctx context.Context, f inbox.Forward, lease time.Duration) (time.Time, error) {
 	met := s.meet("Renew")
 	if met && !s.fault.does {
 		return time.Time{}, s.fault.says
 	}
-	until, err := s.Store.Renew(ctx, id, token, lease)
+	until, err := s.Store.Renew(ctx, f, lease)
 	if met && err == nil {
 		return time.Time{}, s.fault.says
 	}

@@ -232,8 +232,8 @@ type renewing struct {
 	renewed chan time.Time
 }
 
-func (q *renewing) Renew(ctx context.Context, id, token int64, lease time.Duration) (time.Time, error) {
-	until, err := q.Store.Renew(ctx, id, token, lease)
+func (q *renewing) Renew(ctx context.Context, f inbox.Forward, lease time.Duration) (time.Time, error) {
+	until, err := q.Store.Renew(ctx, f, lease)
 	if err == nil {
 		q.renewed <- until
 	}

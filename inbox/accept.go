@@ -312,10 +312,12 @@ func (s *Store) recheck(ctx context.Context, members []*acceptance) {
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // settingsSQL is local to the transaction, so that neither the cluster's defaults
-// nor a pooler's last client decide what a commit means. The idle timeout frees the
+// nor a pooler's last client decide what a commit means, or what may be written. The
+// tenants are those of the whole batch. The idle timeout frees the
 // keys of a process that has vanished without closing its connection. Scans are off
 // because a plan made while a table was small is kept when it has grown.
-const settingsSQL = `SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '3s', true),
+const settingsSQL = `SELECT set_config('role', '` + string(roleIngest) + `', true), set_config('hooklatch.tenants', $1::text, true),
+	set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '3s', true),
 	set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true),
 	set_config('enable_seqscan', 'off', true)`
 
@@ -410,7 +412,9 @@ func rollback(conn *pgxpool.Conn, cause error) error {
 // is, be it new or old.
 func (s *Store) bring(ctx context.Context, conn *pgxpool.Conn, members []*acceptance) error {
 	var guarded []*acceptance
-	for _, a := range members {
+	tenants := make([]string, len(members))
+	for i, a := range members {
+		tenants[i] = a.key.tenant
 		a.inserted, a.id, a.keptAs, a.leader = false, 0, a.key.deliveryID, nil
 		if a.d.BodyGuard > 0 {
 			guarded = append(guarded, a)
@@ -418,7 +422,7 @@ func (s *Store) bring(ctx context.Context, conn *pgxpool.Conn, members []*accept
 	}
 	opening := &pgx.Batch{}
 	opening.Queue(beginSQL)
-	opening.Queue(settingsSQL)
+	opening.Queue(settingsSQL, tenantList(tenants))
 	if len(guarded) > 0 {
 		if err := guard(ctx, conn, opening, guarded); err != nil {
 			return err

@@ -122,7 +122,7 @@ SELECT id, 'applied_unproven', tenant, source, '', 0, 0, destination, resource_t
 FROM p WHERE known > 0 AND ended = 0`
 
 const auditConflictSQL = `
-WITH c AS MATERIALIZED (SELECT * FROM hooklatch.conflict WHERE id = ANY ($1)),
+WITH c AS MATERIALIZED (SELECT id, tenant, source, delivery_id, body_hash FROM hooklatch.conflict WHERE id = ANY ($1)),
 x AS MATERIALIZED (
 	SELECT c.*, i.id AS first, i.body_hash AS first_hash, n.n, n.lowest FROM c
 	LEFT JOIN LATERAL (

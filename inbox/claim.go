@@ -81,6 +81,28 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
 	SELECT method, raw_query, headers, body FROM hooklatch.payload WHERE inbox_id = k.id AND variant = 0 OFFSET 0) p`
 
+// dueTenantsSQL finds the tenants of what is due first. Others follow when that is
+// leased.
+const dueTenantsSQL = `
+WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now)
+SELECT DISTINCT tenant FROM (
+	(SELECT tenant FROM hooklatch.outbox WHERE destination = $2 AND state IN ('pending', 'retry_wait') AND lane IS NULL
+		AND next_attempt_at <= (SELECT now FROM t) AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
+	ORDER BY next_attempt_at, id LIMIT 1000)
+	UNION ALL
+	(SELECT tenant FROM hooklatch.outbox WHERE destination = $2 AND lane IS NOT NULL AND NOT waiting
+		AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')
+		AND next_attempt_at <= (SELECT now FROM t) AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
+	ORDER BY next_attempt_at, id LIMIT 1000)) due`
+
+func (s *Store) dueTenants(ctx context.Context, r ClaimRequest) ([]string, error) {
+	var now *time.Time
+	if !r.Now.IsZero() {
+		now = &r.Now
+	}
+	return collect(ctx, s, roleRead, pgx.RowTo[string], dueTenantsSQL, now, r.Destination)
+}
+
 // laneRounds is how many transactions of one Claim look at lanes.
 const laneRounds = 16
 
@@ -93,6 +115,12 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		return nil, errors.New("claim: destination, limit and lease are demanded")
 	}
 	var all []Forward
+	if r.Tenants == nil {
+		var err error
+		if r.Tenants, err = s.dueTenants(ctx, r); err != nil {
+			return nil, storeError("claim", classify(err, false), err)
+		}
+	}
 	lanes := true
 	for round := 1; ; round++ {
 		c := &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes}
@@ -102,7 +130,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 				c.window = min(max(4*r.Limit, 64), laneChunk)
 			}
 		}
-		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) (err error) { return c.run(ctx, tx) })
+		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) (err error) { return c.run(ctx, tx) })
 		if err != nil && len(all) > 0 {
 			return all, nil // these are leased
 		}
@@ -257,18 +285,19 @@ const renewSQL = `
 UPDATE hooklatch.outbox SET lease_until = clock_timestamp() + $3::interval
 WHERE id = $1 AND lease_token = $2 AND lease_until IS NOT NULL RETURNING lease_until`
 
-// Renew prolongs a lease to the given time from now and returns its new end.
+// Renew prolongs the lease of a claimed forward to the given time from now and
+// returns its new end.
 // After ErrLeaseLost the worker must stop: somebody else may have the forward.
-func (s *Store) Renew(ctx context.Context, forwardID, token int64, lease time.Duration) (time.Time, error) {
+func (s *Store) Renew(ctx context.Context, f Forward, lease time.Duration) (time.Time, error) {
 	var until time.Time
-	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, renewSQL, forwardID, token, lease).Scan(&until)
+	err := s.asOf(ctx, roleConsumer, []string{f.Delivery.Tenant}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, renewSQL, f.ID, f.Token, lease).Scan(&until)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return until, fmt.Errorf("renew forward %d: %w", forwardID, ErrLeaseLost)
+		return until, fmt.Errorf("renew forward %d: %w", f.ID, ErrLeaseLost)
 	}
 	if err != nil {
-		return until, storeError(fmt.Sprintf("renew forward %d", forwardID), classify(err, false), err)
+		return until, storeError(fmt.Sprintf("renew forward %d", f.ID), classify(err, false), err)
 	}
 	return until, nil
 }

@@ -82,6 +82,7 @@ var classOfCode = map[string]class{
 	"42P05": classStale,
 	"53100": classFull,
 	"3F000": classSchema,
+	"22023": classSchema, // a role that is not there
 }
 
 // public is what the callers of the store can tell apart of a class.

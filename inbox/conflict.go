@@ -64,7 +64,7 @@ func (s *Store) recordConflict(ctx context.Context, a *acceptance, deadline time
 		conflict.Unrecorded = ctx.Err()
 		return conflict
 	}
-	conflict.Unrecorded = s.as(ctx, roleIngest, func(tx pgx.Tx) error {
+	conflict.Unrecorded = s.asOf(ctx, roleIngest, []string{a.key.tenant}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockConflictSQL, a.key.tenant, a.key.source, a.key.deliveryID); err != nil {
 			return err
 		}

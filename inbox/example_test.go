@@ -119,7 +119,7 @@ func ExampleStore_Claim() {
 	quick, _ := store.Claim(ctx, claim)
 	for _, f := range append(quick, slow...) {
 		err := store.Settle(ctx, inbox.Settlement{
-			ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt,
+			ForwardID: f.ID, Tenant: f.Delivery.Tenant, Token: f.Token, Attempt: f.Attempt,
 			Outcome: inbox.OutcomeAccepted, Class: "2xx", Status: 200,
 		})
 		fmt.Printf("attempt %d: lease lost: %v\n", f.Attempt, errors.Is(err, inbox.ErrLeaseLost))

@@ -70,6 +70,10 @@ type Forward struct {
 // ClaimRequest says what a worker can take.
 type ClaimRequest struct {
 	Destination string
+	// Tenants are those whose forwards may be taken. The forwards of others stay where
+	// they are, and the database shows them to nobody here. nil: of every tenant that
+	// has something due, which each claim has to find out first.
+	Tenants []string
 	// Limit is the most forwards to take: the worker's free slots.
 	Limit int
 	// Lease is how long they stay ours. It must exceed the time of an attempt.
@@ -100,8 +104,9 @@ const (
 // Settlement ends a lease.
 type Settlement struct {
 	ForwardID int64
-	Token     int64 // of the lease that ends
-	Attempt   int   // number of the attempt that ended
+	Tenant    string // of its delivery; a wrong one finds no lease
+	Token     int64  // of the lease that ends
+	Attempt   int    // number of the attempt that ended
 
 	Outcome Outcome
 	// Delay is how long after now a retry is due. Only with OutcomeRetry.

@@ -266,7 +266,7 @@ func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
 			if err := s.Settle(t.Context(), settlement(late[0], OutcomeAccepted, "2xx")); !errors.Is(err, ErrLeaseLost) {
 				t.Errorf("settle: %v, want ErrLeaseLost", err)
 			}
-			if _, err := s.Renew(t.Context(), late[0].ID, late[0].Token, time.Hour); !errors.Is(err, ErrLeaseLost) {
+			if _, err := s.Renew(t.Context(), late[0], time.Hour); !errors.Is(err, ErrLeaseLost) {
 				t.Errorf("renew: %v, want ErrLeaseLost", err)
 			}
 			wantStates(t, pool, before)

@@ -124,7 +124,7 @@ func (m *model) settle(t *rapid.T) {
 	if outcome == OutcomeAccepted {
 		class = "2xx"
 	}
-	st := Settlement{ForwardID: lease.ID, Token: lease.Token, Attempt: lease.Attempt, Outcome: outcome, Class: class, Delay: 30 * time.Second, Now: m.now}
+	st := Settlement{ForwardID: lease.ID, Tenant: lease.Delivery.Tenant, Token: lease.Token, Attempt: lease.Attempt, Outcome: outcome, Class: class, Delay: 30 * time.Second, Now: m.now}
 	st.Free = outcome == OutcomeRetry && rapid.Bool().Draw(t, "free")
 	err := m.s.Settle(t.Context(), st)
 

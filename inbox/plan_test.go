@@ -32,6 +32,15 @@ func fill(t *testing.T, pool *pgxpool.Pool, from, to int) {
 	}
 }
 
+// forgetReads begins to count anew, once all connections have told of what they read.
+func forgetReads(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	pool.Reset()
+	for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`) > 1 {
+	}
+	exec(t, pool, `SELECT pg_stat_reset()`)
+}
+
 // rowsRead is how many rows of the tables were read since pg_stat_reset, by scans and
 // through indexes. A connection tells at the latest when it is closed.
 func rowsRead(t *testing.T, pool *pgxpool.Pool) (n int) {

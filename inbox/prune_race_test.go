@@ -108,7 +108,7 @@ func (s *Store) acceptAround(t *testing.T, d Delivery, r *Receipt, between func(
 	}
 	opening := &pgx.Batch{}
 	opening.Queue(beginSQL)
-	opening.Queue(settingsSQL)
+	opening.Queue(settingsSQL, tenantList([]string{d.Tenant}))
 	err = insert(ctx, conn, opening, candidates, byKey)
 	between()
 	err = errors.Join(err, lookUp(ctx, conn, candidates, byKey))

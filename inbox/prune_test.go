@@ -415,10 +415,7 @@ func TestPruneReadsWhatIsOldAndNoMore(t *testing.T) {
 		make(1000, 11000, 20, "src2")
 		make(11001, 21000, 20, "src1")
 		make(100, 149, 100, "src1")
-		pool.Reset()
-		for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`) > 1 {
-		}
-		exec(t, pool, `SELECT pg_stat_reset()`)
+		forgetReads(t, pool)
 		if gone := prune(t, s, r); gone[PruneIdentities] != 50 {
 			t.Fatalf("gone: %v", gone)
 		}

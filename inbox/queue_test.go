@@ -39,7 +39,7 @@ func forwardOf(t testing.TB, s *Store, deliveryID int64) Forward {
 }
 
 func settlement(f Forward, outcome Outcome, class string) Settlement {
-	return Settlement{ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt, Outcome: outcome, Class: class}
+	return Settlement{ForwardID: f.ID, Tenant: f.Delivery.Tenant, Token: f.Token, Attempt: f.Attempt, Outcome: outcome, Class: class}
 }
 
 func TestClaimHandsOverWhatWasReceived(t *testing.T) {
@@ -110,7 +110,7 @@ func TestSettleMovesTheForward(t *testing.T) {
 			s, _ := newStore(t)
 			r := accept(t, s, delivery("dlv_1", "x"))
 			f := claimOne(t, s, time.Time{})
-			st := Settlement{ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt, Class: c.class, Now: t0}
+			st := Settlement{ForwardID: f.ID, Tenant: f.Delivery.Tenant, Token: f.Token, Attempt: f.Attempt, Class: c.class, Now: t0}
 			c.change(&st)
 			for range 2 { // the second is the repeat after a lost answer
 				if err := s.Settle(t.Context(), st); err != nil {
@@ -150,7 +150,7 @@ func TestP05_LostLeaseChangesNothing(t *testing.T) {
 			t.Errorf("settle with outcome %d: %v, want ErrLeaseLost", outcome, err)
 		}
 	}
-	if _, err := s.Renew(t.Context(), late.ID, late.Token, time.Minute); !errors.Is(err, ErrLeaseLost) {
+	if _, err := s.Renew(t.Context(), late, time.Minute); !errors.Is(err, ErrLeaseLost) {
 		t.Errorf("renew: %v, want ErrLeaseLost", err)
 	}
 	if got := forwardOf(t, s, r.ID); got.State != Pending || got.Token != holder.Token || !got.LeaseUntil.Equal(holder.LeaseUntil) {
@@ -168,7 +168,7 @@ func TestP05_LostLeaseChangesNothing(t *testing.T) {
 	if l := ledger(t, s, late.ID); !slices.Equal(l, []string{"1 unknown", "1 2xx late", "2 2xx"}) {
 		t.Errorf("ledger %v", l)
 	}
-	if _, err := s.Renew(t.Context(), holder.ID, holder.Token, time.Minute); !errors.Is(err, ErrLeaseLost) {
+	if _, err := s.Renew(t.Context(), holder, time.Minute); !errors.Is(err, ErrLeaseLost) {
 		t.Errorf("renew after settle: %v, want ErrLeaseLost", err)
 	}
 }
@@ -197,7 +197,7 @@ func TestRenewProlongsTheLease(t *testing.T) {
 	s, _ := newStore(t)
 	accept(t, s, delivery("dlv_1", "x"))
 	f := claimOne(t, s, time.Time{})
-	until, err := s.Renew(t.Context(), f.ID, f.Token, time.Hour)
+	until, err := s.Renew(t.Context(), f, time.Hour)
 	if err != nil || until.Sub(f.LeaseUntil) < 58*time.Minute {
 		t.Errorf("lease until %v after %v, %v", until, f.LeaseUntil, err)
 	}
@@ -261,7 +261,7 @@ func TestClaimOfLargeBodiesIsSeveralTransactions(t *testing.T) {
 		accept(t, s, delivery(fmt.Sprint(i), strings.Repeat("x", size)))
 	}
 	commits := proxy.Counts().Commits
-	got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 50, Lease: time.Minute})
+	got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Tenants: []string{"t1"}, Limit: 50, Lease: time.Minute})
 	if err != nil || len(got) != len(sizes) {
 		t.Fatalf("%d claimed, %v; want %d", len(got), err, len(sizes))
 	}

@@ -172,7 +172,7 @@ func releases() session {
 // run is one session from BEGIN to COMMIT, or to ROLLBACK where it is given up.
 func (sc *scene) run(do session, before func(int), giveUp bool) {
 	ctx := sc.t.Context()
-	tx, err := sc.pool.BeginTx(ctx, beginTx)
+	tx, err := sc.pool.BeginTx(ctx, beginAs(roleConsumer, tenantList([]string{"t1"})))
 	if err != nil {
 		sc.t.Error(err)
 		return

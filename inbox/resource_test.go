@@ -240,8 +240,7 @@ func TestLooksAtLanesReadLittle(t *testing.T) {
 	exec(t, pool, `INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at) VALUES ('t1', $1, 20001, 20001, now() - interval '1 day')`, resource)
 	last := accept(t, s, revised(20_002, OrderStrict))
 	forward := forwardOf(t, s, last.ID).ID
-	pool.Reset()
-	exec(t, pool, `SELECT pg_stat_reset()`)
+	forgetReads(t, pool)
 	if r := resources(t, s, ResourceFilter{Name: "report/R-1"}); len(r) != 1 || len(r[0].Open) != 1 || r[0].Gap == nil {
 		t.Fatalf("%+v", r)
 	}

@@ -284,8 +284,7 @@ func TestUnroutedReadsLittle(t *testing.T) {
 	for n := range 50 {
 		unrouted(t, s, fmt.Sprint("dlv_", n))
 	}
-	pool.Reset()
-	exec(t, pool, `SELECT pg_stat_reset()`)
+	forgetReads(t, pool)
 	n := 0
 	for _, err := range s.Unrouted(t.Context(), UnroutedFilter{Source: "src1"}) {
 		if n++; err != nil {

@@ -43,13 +43,16 @@ func (s *Store) Settle(ctx context.Context, st Settlement) error {
 }
 
 // SettleTx is Settle inside the caller's transaction, so that business rows and
-// "done" commit together. After ErrLeaseLost the caller must roll back.
+// "done" commit together. Its own part runs with the role hooklatch_consumer, which
+// the login must be a member of; afterwards the transaction has the role that it had
+// before. After an error the caller must roll back.
 func (s *Store) SettleTx(ctx context.Context, tx pgx.Tx, st Settlement) error {
 	if err := st.check(); err != nil {
 		return err
 	}
 	work := &settling{Settlement: st}
-	if err := settle(ctx, tx, []*settling{work}); err != nil {
+	err := within(ctx, tx, roleConsumer, []string{st.Tenant}, func() error { return settle(ctx, tx, []*settling{work}) })
+	if err != nil {
 		return storeError(fmt.Sprintf("settle forward %d", st.ForwardID), classify(err, false), err)
 	}
 	return work.verdict()
@@ -59,6 +62,8 @@ func (st Settlement) check() error {
 	switch {
 	case st.Outcome < OutcomeAccepted || st.Outcome > OutcomeReleased:
 		return fmt.Errorf("settle forward %d: unknown outcome %d", st.ForwardID, st.Outcome)
+	case st.Tenant == "":
+		return fmt.Errorf("settle forward %d: it has no tenant", st.ForwardID)
 	case st.Outcome != OutcomeReleased && st.Class == "":
 		return fmt.Errorf("settle forward %d: the attempt has no class", st.ForwardID)
 	}
@@ -93,8 +98,12 @@ func (s *Store) settleBatch(batch []*member[*settling]) {
 }
 
 func (s *Store) settleAll(ctx context.Context, work []*settling) error {
+	tenants := make([]string, len(work))
+	for i, w := range work {
+		tenants[i] = w.Tenant
+	}
 	for try := 1; ; try++ {
-		err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
+		err := s.asOf(ctx, roleConsumer, tenants, func(tx pgx.Tx) error {
 			return settle(ctx, tx, work)
 		})
 		if err == nil {

@@ -26,6 +26,17 @@ type Tallies struct {
 // Len is the number of rows that a Record writes at most.
 func (t *Tallies) Len() int { return len(t.Refusals) + len(t.KeyUses) }
 
+func (t *Tallies) tenants() []string {
+	var tenants []string
+	for _, r := range t.Refusals {
+		tenants = append(tenants, clip(r.Tenant, 255))
+	}
+	for _, u := range t.KeyUses {
+		tenants = append(tenants, clip(u.Tenant, 255))
+	}
+	return tenants
+}
+
 // triedSQL needs no rights and no table: the server remembers how each of its
 // transactions ended, for far longer than anybody tries again.
 const triedSQL = `SELECT coalesce(pg_xact_status($1::text::xid8), 'aborted')`
@@ -43,7 +54,7 @@ func (s *Store) Record(ctx context.Context, t *Tallies) error {
 		return err
 	}
 	committing := false
-	err = s.as(ctx, roleIngest, func(tx pgx.Tx) error {
+	err = s.asOf(ctx, roleIngest, t.tenants(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		if len(t.Refusals) > 0 {
 			batch.Queue(addRefusalsSQL, refusalArgs(t.Refusals)...)

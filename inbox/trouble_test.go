@@ -215,6 +215,7 @@ func mostWaiting(t *testing.T, tx pgx.Tx, wg *sync.WaitGroup) (most int) {
 func TestVanishedRowIsTriedOnceMoreAndFailsAlone(t *testing.T) {
 	s, pool := newStore(t)
 	exec(t, pool, `CREATE SEQUENCE hooklatch.tries`)
+	exec(t, pool, `GRANT ALL ON SEQUENCE hooklatch.tries TO PUBLIC`)
 	exec(t, pool, `CREATE FUNCTION hooklatch.vanish() RETURNS trigger LANGUAGE plpgsql AS
 		$$BEGIN IF NEW.delivery_id = 'gone' OR NEW.delivery_id = 'once' AND nextval('hooklatch.tries') = 1 THEN RETURN NULL; END IF; RETURN NEW; END$$`)
 	exec(t, pool, `CREATE TRIGGER vanish BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION hooklatch.vanish()`)
@@ -321,6 +322,7 @@ func TestAcceptPinsItsTransactionWhateverTheDefaults(t *testing.T) {
 		exec(t, pool, `ALTER DATABASE `+pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()+` SET `+setting)
 	}
 	exec(t, pool, `CREATE TABLE seen (setting text)`)
+	exec(t, pool, `GRANT INSERT ON seen TO PUBLIC`)
 	exec(t, pool, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
 		$$BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit') || ', ' || current_setting('transaction_isolation')); RETURN NEW; END$$`)
 	exec(t, pool, `CREATE TRIGGER see BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION see()`)

@@ -55,6 +55,7 @@ func (c *config) consumerConfig(name string) consumer.Config {
 	d := c.Destinations[name]
 	return consumer.Config{
 		Destination: name,
+		Tenants:     c.tenantsOf(name),
 		Concurrency: d.Concurrency,
 		Timeout:     time.Duration(d.Timeout),
 		Retry: consumer.Retry{
@@ -62,6 +63,18 @@ func (c *config) consumerConfig(name string) consumer.Config {
 		},
 		Grace: time.Duration(c.Stop.Attempts),
 	}
+}
+
+// tenantsOf are the tenants of the sources that forward to a destination.
+func (c *config) tenantsOf(destination string) []string {
+	tenants := []string{}
+	for _, s := range c.Sources {
+		if slices.ContainsFunc(s.Forward, func(r routeConfig) bool { return r.To == destination }) && !slices.Contains(tenants, s.Tenant) {
+			tenants = append(tenants, s.Tenant)
+		}
+	}
+	slices.Sort(tenants)
+	return tenants
 }
 
 // forwarderConfig is what the HTTP side of a destination is told.

@@ -134,7 +134,7 @@ func (f filler) attempt(ts *testscript.TestScript, _ bool, args []string) {
 	status, err := strconv.Atoi(args[2])
 	ts.Check(err)
 	outcome := map[string]inbox.Outcome{"accepted": inbox.OutcomeAccepted, "retry": inbox.OutcomeRetry, "blocked": inbox.OutcomeBlocked}[args[1]]
-	s := inbox.Settlement{ForwardID: claimed[0].ID, Token: claimed[0].Token, Attempt: claimed[0].Attempt, Outcome: outcome,
+	s := inbox.Settlement{ForwardID: claimed[0].ID, Tenant: claimed[0].Delivery.Tenant, Token: claimed[0].Token, Attempt: claimed[0].Attempt, Outcome: outcome,
 		Class: args[2][:1] + "xx", Status: status, Answer: []byte(args[3]), Duration: 12 * time.Millisecond, Worker: "w1"}
 	if outcome == inbox.OutcomeRetry {
 		s.Delay = 10 * time.Minute
