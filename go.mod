@@ -3,6 +3,7 @@ module github.com/hooklatch/hooklatch
 go 1.26.6
 
 require (
+	github.com/aymanbagabas/go-udiff v0.4.2
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/jsonschema-go v0.4.3
 	github.com/google/uuid v1.6.0

@@ -16,6 +16,7 @@ const maxConflicts = 8
 type Conflict struct {
 	ID       int64
 	BodyHash [32]byte
+	BodySize int // outlives the body
 	Body     []byte
 	Pruned   bool // Body was removed by retention
 	Header   map[string][]string
@@ -35,8 +36,8 @@ const insertConflictSQL = `
 WITH known AS (
 	SELECT count(*) AS n, coalesce(bool_or(body_hash = $4), false) AS same FROM hooklatch.conflict
 	WHERE tenant = $1 AND source = $2 AND delivery_id = $3)
-INSERT INTO hooklatch.conflict (tenant, source, delivery_id, body_hash, headers, body, key_id, request_id)
-SELECT $1, $2, $3, $4, $5, $6, nullif($7, ''), $8 FROM known WHERE same OR n < $9
+INSERT INTO hooklatch.conflict (tenant, source, delivery_id, body_hash, headers, body, body_size, key_id, request_id)
+SELECT $1, $2, $3, $4, $5, $6, octet_length($6::bytea), nullif($7, ''), $8 FROM known WHERE same OR n < $9
 ON CONFLICT (tenant, source, delivery_id, body_hash) DO UPDATE SET seen = conflict.seen + 1, last_seen_at = now()
 RETURNING conflict.seen = 1 AND (SELECT n = 0 FROM known)`
 
@@ -80,7 +81,7 @@ func (s *Store) recordConflict(ctx context.Context, a *acceptance, deadline time
 }
 
 const conflictsSQL = `
-SELECT id, body_hash, body, body IS NULL, headers, coalesce(key_id, ''), request_id, seen, first_seen_at, last_seen_at
+SELECT id, body_hash, coalesce(body_size, octet_length(body), 0), body, body IS NULL, headers, coalesce(key_id, ''), request_id, seen, first_seen_at, last_seen_at
 FROM hooklatch.conflict WHERE tenant = $1 AND source = $2 AND delivery_id = $3 ORDER BY id`
 
 // Conflicts returns the evidence for one delivery id, the first conflict first.
@@ -88,7 +89,7 @@ func (s *Store) Conflicts(ctx context.Context, tenant, source, deliveryID string
 	conflicts, err := collect(ctx, s, roleAdmin, func(row pgx.CollectableRow) (c Conflict, err error) {
 		var hash, headers []byte
 		var request *uuid.UUID
-		err = row.Scan(&c.ID, &hash, &c.Body, &c.Pruned, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
+		err = row.Scan(&c.ID, &hash, &c.BodySize, &c.Body, &c.Pruned, &headers, &c.KeyID, &request, &c.Seen, &c.FirstSeenAt, &c.LastSeenAt)
 		if err != nil {
 			return c, err
 		}

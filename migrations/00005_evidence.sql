@@ -12,6 +12,10 @@ ALTER TABLE hooklatch.inbox ADD COLUMN forwards smallint CHECK (forwards >= 0);
 -- NULL: removed by retention.
 ALTER TABLE hooklatch.conflict ALTER COLUMN body DROP NOT NULL;
 
+-- Outlives the body. NULL: from an older version.
+ALTER TABLE hooklatch.conflict ADD COLUMN body_size integer;
+UPDATE hooklatch.conflict SET body_size = octet_length(body);
+
 CREATE INDEX inbox_body ON hooklatch.inbox (body_hash, received_at);
 DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type, revision) WHERE resource_id IS NOT NULL;
@@ -33,5 +37,5 @@ DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type) WHERE resource_id IS NOT NULL;
 DROP INDEX hooklatch.inbox_body;
 DELETE FROM hooklatch.conflict WHERE body IS NULL;
-ALTER TABLE hooklatch.conflict ALTER COLUMN body SET NOT NULL;
+ALTER TABLE hooklatch.conflict ALTER COLUMN body SET NOT NULL, DROP COLUMN body_size;
 ALTER TABLE hooklatch.inbox DROP COLUMN forwards, DROP COLUMN compare_hash;

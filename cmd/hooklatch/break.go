@@ -286,6 +286,9 @@ func (d *delivery) sendOther() ([]*exchange, error) {
 	if first.id != second.id {
 		return nil, d.noPart("delivery id beside the body's own hash")
 	}
+	if cmp.Or(d.to.onConflict, d.ack().OnConflict) == "accept_first" {
+		return []*exchange{first, second}, nil // told as a duplicate
+	}
 	return []*exchange{first, second.wants(cmp.Or(d.to.conflict, d.ack().ConflictStatus, http.StatusConflict))}, nil
 }
 

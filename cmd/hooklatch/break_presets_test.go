@@ -30,7 +30,7 @@ func (m *memoryInbox) Accept(_ context.Context, d inbox.Delivery) (inbox.Receipt
 	defer m.mu.Unlock()
 	hash, there := m.seen[d.DeliveryID]
 	switch sum := sha256.Sum256(d.Body); {
-	case there && hash != sum:
+	case there && hash != sum && !d.AcceptFirst:
 		return inbox.Receipt{}, &inbox.ConflictError{Tenant: d.Tenant, Source: d.Source, DeliveryID: d.DeliveryID, First: true}
 	case !there:
 		m.seen[d.DeliveryID] = sum

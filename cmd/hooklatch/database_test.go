@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,6 +27,8 @@ import (
 //
 //	accept SOURCE ID TYPE BODYFILE [DESTINATION...]   commits a delivery of tenant acme
 //	revise SOURCE ID RESOURCE REVISION ORDERING DESTINATION   commits one of report/RESOURCE, "-" for no revision
+//	conflict SOURCE ID BODYFILE KEY                   brings another body under a known id
+//	forget-conflicts ID                               removes the other bodies of a delivery, as retention does
 //	forget ID                                         removes the body of a delivery, as retention does
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
 //	refuse SOURCE AGE REASON KEY CAUSE ID COUNT       counts refusals of that age, "-" for what is not known
@@ -53,6 +56,10 @@ func TestDatabaseScripts(t *testing.T) {
 				_, err := pool.Exec(t.Context(), `DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = $1)`, args[0])
 				ts.Check(err)
 			}
+			forgetConflicts := func(ts *testscript.TestScript, _ bool, args []string) {
+				_, err := pool.Exec(t.Context(), `UPDATE hooklatch.conflict SET body = NULL, headers = '' WHERE delivery_id = $1`, args[0])
+				ts.Check(err)
+			}
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
 				Setup: func(e *testscript.Env) error {
@@ -62,7 +69,7 @@ func TestDatabaseScripts(t *testing.T) {
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "forget": forget, "chop": chop},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "forget": forget, "forget-conflicts": forgetConflicts, "conflict": f.conflict, "chop": chop},
 			})
 		})
 	}
@@ -105,6 +112,16 @@ func (f filler) accept(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if _, err = f.store.Accept(f.ctx, d); neg != (err != nil) {
 		ts.Fatalf("accept: %v", err)
+	}
+}
+
+func (f filler) conflict(ts *testscript.TestScript, _ bool, args []string) {
+	body := []byte(strings.TrimSuffix(ts.ReadFile(args[2]), "\n"))
+	_, err := f.store.Accept(f.ctx, inbox.Delivery{Tenant: "acme", Source: args[0], DeliveryID: args[1], Body: body, Method: "POST", KeyID: args[3],
+		Header: map[string][]string{"Content-Type": {"application/json"}, "X-Webhook-Signature": {"5ecre7 too"}, "X-Note": {"a\x1b[2Jb"}, "X-Try": {"2"}}})
+	var conflict *inbox.ConflictError
+	if !errors.As(err, &conflict) || conflict.Unrecorded != nil {
+		ts.Fatalf("conflict: %v", err)
 	}
 }
 

@@ -196,16 +196,23 @@ func (e *devEvents) requestLine(r *proxy.Result, carried string) string {
 		id = "request " + requestID(r.RequestID) // the sender got it too
 	}
 	sign, colour, what, detail := "✗", colourRed, fmt.Sprintf("%d %s", r.Status, r.Code), refusalText(r)
+	diff := e.program + " events diff --conflict " + shellQuote(r.DeliveryID)
 	switch r.Outcome {
 	case proxy.OutcomeAccepted:
 		sign, colour, what = "→", colourGreen, fmt.Sprintf("%d accepted", r.Status)
 		detail = fmt.Sprintf("%s  %s", took(r.Duration), r.KeyID)
 	case proxy.OutcomeDuplicate:
-		sign, colour, what, detail = "=", colourNone, fmt.Sprintf("%d duplicate", r.Status), "same bytes, nothing new"
+		sign, colour, what, detail = "=", colourNone, fmt.Sprintf("%d duplicate", r.Status), "nothing new"
+		switch {
+		case r.KeptAs != "":
+			detail = "body known under another id, " + r.KeptAs
+		case r.Conflict:
+			sign, colour, detail = "≠", colourYellow, "same id, other bytes, the first stay   "+diff
+		}
 	case proxy.OutcomeHandshake:
 		sign, colour, what, detail = "↔", colourGreen, fmt.Sprintf("%d handshake", r.Status), r.Handshake+", nothing stored"
 	case proxy.OutcomeConflict:
-		sign, colour, detail = "≠", colourYellow, "same id, other bytes   "+e.program+" events show "+shellQuote(r.DeliveryID)
+		sign, colour, detail = "≠", colourYellow, "same id, other bytes   "+diff
 	}
 	return e.line(sign, colour, r.Source, id, r.EventType, what, detail)
 }

@@ -98,7 +98,7 @@ func TestDevShowsEachAnswerOnce(t *testing.T) {
 		}
 		d.line("  "+c.sign+"  dev", c.shown, id)
 	}
-	d.line("≠", "hooklatch events show dlv_")
+	d.line("≠", "hooklatch events diff --conflict dlv_")
 	// The printed line for curl, without curl.
 	d.line("  curl  ", "good for 5 minutes")
 	curl := d.line("curl -i", "--data-binary")
@@ -205,8 +205,24 @@ func TestDevTakesARecipe(t *testing.T) {
 func TestDevCallsTheProgramAsItWasCalled(t *testing.T) {
 	e := newDevEvents(&stdio{}, "lines")
 	e.program = "./bin/hooklatch"
-	if line := e.requestLine(&proxy.Result{Outcome: proxy.OutcomeConflict, DeliveryID: "dlv_1"}, ""); !strings.Contains(line, " ./bin/hooklatch events show dlv_1") {
+	if line := e.requestLine(&proxy.Result{Outcome: proxy.OutcomeConflict, DeliveryID: "dlv_1"}, ""); !strings.Contains(line, " ./bin/hooklatch events diff --conflict dlv_1") {
 		t.Error(line)
+	}
+}
+
+// A success that was not what the sender meant says so.
+func TestDevTellsDuplicatesApart(t *testing.T) {
+	e := newDevEvents(&stdio{}, "lines")
+	e.program = "hooklatch"
+	for want, r := range map[string]proxy.Result{
+		"200 duplicate       nothing new":                                                                   {},
+		"200 duplicate       body known under another id, dlv_0":                                            {KeptAs: "dlv_0"},
+		"200 duplicate       same id, other bytes, the first stay   hooklatch events diff --conflict dlv_1": {Conflict: true},
+	} {
+		r.Outcome, r.Status, r.DeliveryID, r.Duplicate = proxy.OutcomeDuplicate, 200, "dlv_1", true
+		if line := e.requestLine(&r, ""); strings.Join(strings.Fields(line)[3:], " ") != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("%s\nwant %s", line, want)
+		}
 	}
 }
 

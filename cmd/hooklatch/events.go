@@ -22,7 +22,7 @@ func eventsCommand(s *stdio) *cli.Command {
 		Description: example("List deliveries, show one, print its body. An id may be a delivery id, an event id, a\n"+
 			"request id, or TYPE/ID of a resource.\n\n"+databaseHelp,
 			"hooklatch events list --state blocked"),
-		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s)},
+		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s), eventsDiffCommand(s)},
 	}
 }
 

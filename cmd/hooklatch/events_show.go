@@ -57,7 +57,7 @@ type shownDelivery struct {
 // conflictLine is the JSON of another body under the same id.
 type conflictLine struct {
 	BodyHash    string    `json:"body_hash"`
-	BodySize    int       `json:"body_size"` // 0 where the body is gone
+	BodySize    int       `json:"body_size"`
 	Pruned      bool      `json:"body_pruned"`
 	KeyID       string    `json:"key_id,omitempty"`
 	Seen        int       `json:"seen"`
@@ -68,7 +68,7 @@ type conflictLine struct {
 func describeConflicts(conflicts []inbox.Conflict) []conflictLine {
 	lines := []conflictLine{}
 	for _, c := range conflicts {
-		lines = append(lines, conflictLine{BodyHash: hex.EncodeToString(c.BodyHash[:]), BodySize: len(c.Body), Pruned: c.Pruned, KeyID: c.KeyID,
+		lines = append(lines, conflictLine{BodyHash: hex.EncodeToString(c.BodyHash[:]), BodySize: c.BodySize, Pruned: c.Pruned, KeyID: c.KeyID,
 			Seen: c.Seen, FirstSeenAt: c.FirstSeenAt.UTC(), LastSeenAt: c.LastSeenAt.UTC()})
 	}
 	return lines
@@ -174,7 +174,7 @@ func (d shownDelivery) print(w io.Writer, terminal bool) error {
 	for _, c := range d.Conflicts {
 		size := fmt.Sprintf("%d bytes", c.BodySize)
 		if c.Pruned {
-			size = "removed by retention"
+			size += ", removed by retention"
 		}
 		line("conflict", "%s, body hash %s, key %s, seen %d × until %s", size, c.BodyHash, orDash(c.KeyID), c.Seen, c.LastSeenAt.Format(time.RFC3339))
 	}

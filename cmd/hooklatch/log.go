@@ -64,7 +64,7 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	switch {
 	case r.Status >= 500 && r.Code == "internal":
 		level = slog.LevelError
-	case r.Outcome == proxy.OutcomeUnavailable, r.Outcome == proxy.OutcomeConflict:
+	case r.Outcome == proxy.OutcomeUnavailable, r.Conflict:
 		level = slog.LevelWarn
 	}
 	if !l.Enabled(ctx, level) {
@@ -83,6 +83,7 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	a.text("header", r.Field)
 	a.add(slog.Int("status", r.Status))
 	a.text("delivery_id", r.DeliveryID)
+	a.text("kept_as", r.KeptAs)
 	a.text("scheme", r.Scheme)
 	a.text("key_id", r.KeyID)
 	if r.Retiring {
@@ -99,6 +100,9 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 		a.add(slog.Int("forwards", r.Forwards))
 	}
 	a.text("meta_error", r.MetaError)
+	if r.Conflict {
+		a.add(slog.Bool("conflict", true))
+	}
 	if r.FirstConflict {
 		a.add(slog.Bool("alarm", true))
 	}

@@ -28,6 +28,8 @@ type metrics struct {
 	duration, bodyBytes, distance       *prometheus.HistogramVec
 	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
 
+	conflicts, guarded *prometheus.CounterVec
+
 	commitDuration, commitRows prometheus.Histogram
 
 	attempts, leaseLost           *prometheus.CounterVec
@@ -70,6 +72,8 @@ func newMetrics() *metrics {
 		requests:   counter("requests_total", "Requests by what became of them.", "source", "outcome"),
 		refusals:   counter("refusals_total", "Requests that were not accepted, by the precise reason.", "source", "reason"),
 		handshakes: counter("handshakes_total", "Challenges and pings that were answered; nothing is stored for one.", "source", "kind"),
+		conflicts:  counter("conflicts_total", "Rightly signed requests with other bytes than are stored under their delivery id, refused or not; first: no such was seen before under that id.", "source", "first"),
+		guarded:    counter("body_guard_total", "Requests under a new delivery id whose body was known, and of which nothing was stored.", "source"),
 		keyUses:    counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
 
 		unrouted: counter("unrouted_total", "Deliveries that were accepted and that no destination takes, by their type.", "source"),
@@ -106,7 +110,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.handshakes, m.unrouted, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.handshakes, m.unrouted, m.conflicts, m.guarded, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -127,6 +131,10 @@ func (m *metrics) configure(c *config, from *secrets) {
 		m.explainDropped.WithLabelValues(name)
 		m.revisionConflicts.WithLabelValues(name)
 		m.unrouted.WithLabelValues(name)
+		m.guarded.WithLabelValues(name)
+		for _, first := range []string{"false", "true"} {
+			m.conflicts.WithLabelValues(name, first)
+		}
 		for _, v := range []*verify.Verifier{from.Verifiers[name], from.Seconds[name]} {
 			if v != nil {
 				m.configureScheme(name, v)
@@ -207,6 +215,12 @@ func (m *metrics) request(r *proxy.Result) {
 		if r.Forwards == 0 {
 			m.unrouted.WithLabelValues(r.Source).Inc()
 		}
+	}
+	if r.Conflict {
+		m.conflicts.WithLabelValues(r.Source, strconv.FormatBool(r.FirstConflict)).Inc()
+	}
+	if r.KeptAs != "" {
+		m.guarded.WithLabelValues(r.Source).Inc()
 	}
 	m.keyUses.WithLabelValues(r.Source, r.KeyID, strconv.FormatBool(r.Retiring)).Inc()
 	m.verified.WithLabelValues(r.Source, r.Scheme).Inc()

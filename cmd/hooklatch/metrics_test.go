@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/hooklatch/hooklatch/consumer"
@@ -76,6 +77,8 @@ var labelsOf = map[string]string{
 	"hooklatch_key_uses_total":                          "key_id retiring source",
 	"hooklatch_verified_total":                          "scheme source",
 	"hooklatch_unrouted_total":                          "source",
+	"hooklatch_conflicts_total":                         "first source",
+	"hooklatch_body_guard_total":                        "source",
 	"hooklatch_key_uses_dropped_total":                  "",
 	"hooklatch_refusals_dropped_total":                  "",
 	"hooklatch_explain_results_total":                   "cause source",
@@ -200,6 +203,34 @@ func TestDeliveriesWithoutARouteAreCounted(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(m.unrouted.WithLabelValues("billing")); n != 1 {
 		t.Errorf("%v unrouted deliveries, want 1", n)
+	}
+}
+
+// A conflict that the sender hears of as a success is counted like any other, and so is
+// what the body guard has found.
+func TestConflictsAndGuardedAreCounted(t *testing.T) {
+	m := newMetrics()
+	m.configure(&config{Sources: map[string]*sourceConfig{"billing": {}}}, &secrets{})
+	if n := testutil.CollectAndCount(m.conflicts) + testutil.CollectAndCount(m.guarded); n != 3 {
+		t.Errorf("%d series at the start, want 3", n)
+	}
+	for _, r := range []proxy.Result{
+		{Outcome: proxy.OutcomeConflict, Conflict: true, FirstConflict: true}, {Outcome: proxy.OutcomeDuplicate, Conflict: true},
+		{Outcome: proxy.OutcomeDuplicate, Conflict: true}, {Outcome: proxy.OutcomeDuplicate, KeptAs: "dlv_0"}, {Outcome: proxy.OutcomeDuplicate},
+	} {
+		r.Source = "billing"
+		m.request(&r)
+	}
+	for want, c := range map[float64]prometheus.Counter{
+		1: m.conflicts.WithLabelValues("billing", "true"), 2: m.conflicts.WithLabelValues("billing", "false"),
+		4: m.requests.WithLabelValues("billing", "duplicate"),
+	} {
+		if n := testutil.ToFloat64(c); n != want {
+			t.Errorf("%s: %v, want %v", c.Desc(), n, want)
+		}
+	}
+	if n := testutil.ToFloat64(m.guarded.WithLabelValues("billing")); n != 1 {
+		t.Errorf("%v guarded, want 1", n)
 	}
 }
 

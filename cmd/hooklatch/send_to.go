@@ -15,7 +15,8 @@ type target struct {
 	url  string
 	host string // of the Host header, where it is not that of the URL
 
-	refusal, conflict int // statuses that the source sets; 0: those of the scheme
+	refusal, conflict int    // statuses that the source sets; 0: those of the scheme
+	onConflict        string // likewise
 
 	source   string         // of the configuration; empty: none is known
 	resource resourceConfig // where it reads resources
@@ -26,6 +27,7 @@ type target struct {
 func (c *config) sourceTarget(name string) (target, error) {
 	s := c.Sources[name]
 	to, err := c.sourceURL(name, s)
+	to.onConflict = s.OnConflict
 	to.refusal, to.conflict, to.source, to.resource = s.RefusalStatus, s.ConflictStatus, name, s.Resource
 	return to, err
 }
