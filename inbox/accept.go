@@ -237,8 +237,8 @@ func (s *Store) commit(ctx context.Context, members []*acceptance) error {
 			return nil
 		}
 		c := classify(err, committing)
-		if c == classReadOnly {
-			s.pool.Reset()
+		if c == classReadOnly || c == classStale {
+			s.pool.Reset() // the other connections are no better
 		}
 		again := (c == classNotCommitted || c == classStale) && try < 2 || c == classRetry && try < 3
 		if again && ctx.Err() == nil && pause(ctx, c) {

@@ -123,14 +123,18 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	}
 	lanes := true
 	for round := 1; ; round++ {
-		c := &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes}
+		window := 0
 		if lanes && round <= laneRounds {
-			c.window = laneChunk
+			window = laneChunk
 			if round == 1 {
-				c.window = min(max(4*r.Limit, 64), laneChunk)
+				window = min(max(4*r.Limit, 64), laneChunk)
 			}
 		}
-		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) (err error) { return c.run(ctx, tx) })
+		var c *claiming
+		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) error {
+			c = &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes, window: window}
+			return c.run(ctx, tx)
+		})
 		if err != nil && len(all) > 0 {
 			return all, nil // these are leased
 		}

@@ -120,7 +120,9 @@ const yieldSQL = `SELECT pg_try_advisory_xact_lock(1752131435, 1)`
 
 func (s *Store) pruneBatch(ctx context.Context, p *pruning) error {
 	start := time.Now()
+	before := *p
 	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
+		*p = before
 		if _, err := tx.Exec(ctx, inOrderSQL); err != nil {
 			return err
 		}

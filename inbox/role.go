@@ -35,7 +35,8 @@ const setRoleSQL = `; SELECT set_config('role', '%s', true), set_config('hooklat
 const everyTenant = "{*}"
 
 // as runs do in a transaction with the rights of r over every tenant, and commits it
-// where do returns nil.
+// where do returns nil. do runs from its beginning once more where a prepared statement
+// did not fit.
 func (s *Store) as(ctx context.Context, r role, do func(pgx.Tx) error) error {
 	return s.begin(ctx, r, everyTenant, do)
 }
@@ -46,7 +47,7 @@ func (s *Store) asOf(ctx context.Context, r role, tenants []string, do func(pgx.
 }
 
 func (s *Store) begin(ctx context.Context, r role, tenants string, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, beginAs(r, tenants), do)
+	return s.onceMore(func() error { return pgx.BeginTxFunc(ctx, s.pool, beginAs(r, tenants), do) })
 }
 
 func beginAs(r role, tenants string) pgx.TxOptions {

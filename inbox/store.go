@@ -144,11 +144,13 @@ ON CONFLICT (name) DO UPDATE SET url = excluded.url, config_revision = excluded.
 // SaveDestinations records the destinations of a configuration. It leaves their
 // pauses alone.
 func (s *Store) SaveDestinations(ctx context.Context, configRevision int64, destinations []Destination) error {
-	batch := &pgx.Batch{}
-	for _, d := range destinations {
-		batch.Queue(saveDestinationSQL, d.Name, d.URL, configRevision)
-	}
-	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() })
+	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		for _, d := range destinations {
+			batch.Queue(saveDestinationSQL, d.Name, d.URL, configRevision)
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
 	if err != nil {
 		return storeError("save destinations", classify(err, false), err)
 	}

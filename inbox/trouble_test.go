@@ -344,18 +344,52 @@ func TestX40_MissingTableIsInternal(t *testing.T) {
 	}
 }
 
-// E3: the cache of prepared statements of one connection is wrong.
+// E3: what connections have prepared is gone. The second try must not take another
+// one of them.
 func TestCaseE3_StalePreparedStatementIsTriedOnceMore(t *testing.T) {
 	s, pool := newStore(t)
 	wholeAtEnd(t, s.pool)
-	accept(t, s, delivery("dlv_1", "x"))
-	for _, c := range pool.AcquireAllIdle(t.Context()) {
-		if _, err := c.Exec(t.Context(), `DEALLOCATE ALL`); err != nil {
-			t.Fatal(err)
+	find := func() error {
+		for _, err := range s.Find(t.Context(), Filter{}) {
+			if err != nil {
+				return err
+			}
 		}
-		c.Release()
+		return nil
 	}
-	accept(t, s, delivery("dlv_2", "x"))
+	claim := func() error {
+		_, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 1, Lease: time.Minute})
+		return err
+	}
+	n := 0
+	receive := func() error {
+		n++
+		_, err := s.Accept(t.Context(), delivery(fmt.Sprint("dlv_", n), "x"))
+		return err
+	}
+	for name, op := range map[string]func() error{"accept": receive, "claim": claim, "find": find} {
+		pool.Reset()
+		const connections = 3
+		var held []*pgxpool.Conn
+		for range connections { // each round finds the connections of those before in use
+			if err := errors.Join(receive(), claim(), find()); err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, pool.AcquireAllIdle(t.Context())...)
+		}
+		if len(held) != connections {
+			t.Fatalf("void: %d connections have prepared statements, want %d", len(held), connections)
+		}
+		for _, c := range held {
+			if _, err := c.Exec(t.Context(), `DEALLOCATE ALL`); err != nil {
+				t.Fatal(err)
+			}
+			c.Release()
+		}
+		if err := op(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestClassify(t *testing.T) {

@@ -3,6 +3,7 @@ package inboxtest
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,16 +22,22 @@ type Cluster struct {
 }
 
 // NewCluster starts a server with a migrated database. It is stopped and removed
-// when the test ends. Where HOOKLATCH_TEST_DATABASE_URL is set the test is skipped:
+// when the test ends. Settings, such as synchronous_commit=off, are its defaults
+// in place of those of the server. Where HOOKLATCH_TEST_DATABASE_URL is set the test is skipped:
 // that server is not ours to kill.
-func NewCluster(t testing.TB) *Cluster {
+func NewCluster(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	if os.Getenv("HOOKLATCH_TEST_DATABASE_URL") != "" {
 		t.Skip("inboxtest: HOOKLATCH_TEST_DATABASE_URL is set, and this test kills servers")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
-	server, err := devdb.Start(ctx, devdb.Config{})
+	cfg := devdb.Config{Settings: map[string]string{}}
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		cfg.Settings[name] = value
+	}
+	server, err := devdb.Start(ctx, cfg)
 	if err != nil {
 		t.Fatalf("inboxtest: %v", err)
 	}
