@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -65,7 +66,7 @@ func NewTx(q TxQueue, h TxHandler, cfg TxConfig) (*Consumer, error) {
 // an error they are not, but for a COMMIT whose answer was lost: then the lease
 // has ended with it, and the Settle that follows changes nothing.
 func handTx(a *attempt, q TxQueue, h TxHandler, cfg TxConfig) error {
-	tx, err := cfg.DB.BeginTx(a.ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := cfg.DB.BeginTx(a.ctx, beginTx(a.run.cfg.Timeout))
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -91,4 +92,12 @@ func handTx(a *attempt, q TxQueue, h TxHandler, cfg TxConfig) error {
 	}
 	failpoint("after_handler_commit")
 	return nil
+}
+
+// beginTx begins a transaction that the server ends when nothing is heard in it for
+// longer than an attempt may take: a process that vanished, its connection still open,
+// must not keep its rows, and its lane, locked.
+func beginTx(timeout time.Duration) pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: fmt.Sprintf(
+		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", (timeout + queueTimeout).Milliseconds())}
 }

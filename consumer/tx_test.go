@@ -179,6 +179,57 @@ func (tx lossyTx) Commit(ctx context.Context) error {
 	return fmt.Errorf("connection reset after COMMIT")
 }
 
+// E10: a process that vanishes between the settlement and its COMMIT, its connection
+// still open, does not keep the forward.
+func TestCaseE10_VanishedTransactionFreesItsForward(t *testing.T) {
+	t.Parallel()
+	store, pool := newStore(t)
+	rows := business(t, pool)
+	accept(t, store, "d1")
+	vanished := vanishingDB{pool, make(chan struct{}), make(chan struct{})}
+	c, err := NewTx(store, TxHandlerFunc(pay), TxConfig{DB: vanished, Config: Config{
+		Destination: "app", Concurrency: 1, Timeout: 100 * time.Millisecond, Lease: 200 * time.Millisecond,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := launch(t, c)
+	<-vanished.began
+	results, _ := startedTx(t, store, pool, pay, Config{Retry: Retry{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond, MaxAttempts: -1}})
+	if r := next(t, results); r.Err != nil || r.Settlement.Outcome != inbox.OutcomeAccepted || rows() != 1 {
+		t.Errorf("%+v, %d business rows", r, rows())
+	}
+	close(vanished.back)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if rows() != 1 {
+		t.Errorf("%d business rows after the first worker came back", rows())
+	}
+}
+
+// vanishingDB comes to COMMIT, and no further before it is back.
+type vanishingDB struct {
+	*pgxpool.Pool
+	began, back chan struct{}
+}
+
+func (db vanishingDB) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := db.Pool.BeginTx(ctx, o)
+	return vanishingTx{tx, db}, err
+}
+
+type vanishingTx struct {
+	pgx.Tx
+	db vanishingDB
+}
+
+func (tx vanishingTx) Commit(ctx context.Context) error {
+	close(tx.db.began)
+	<-tx.db.back
+	return tx.Tx.Commit(ctx)
+}
+
 func TestNewTxDemands(t *testing.T) {
 	var store *inbox.Store
 	if _, err := NewTx(store, TxHandlerFunc(pay), TxConfig{Config: Config{Destination: "app"}}); err == nil {
