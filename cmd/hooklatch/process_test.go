@@ -39,6 +39,12 @@ func start(t *testing.T, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProgram(t, exe, env, args...)
+}
+
+// startProgram is start with another build of hooklatch.
+func startProgram(t *testing.T, exe string, env []string, args ...string) *process {
+	t.Helper()
 	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = "hooklatch" // see testscript.Main
 	cmd.Env = append(append(os.Environ(), "GORACE="+quickExit), env...)
