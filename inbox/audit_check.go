@@ -27,7 +27,7 @@ f AS MATERIALIZED (
 a AS MATERIALIZED (
 	SELECT f.*, x.highest, x.taken, x.numbers, CASE WHEN f.received_at >= $3 AND NOT f.pruned THEN 1 ELSE coalesce(x.lowest, f.ended + 1) END AS since
 	FROM f CROSS JOIN LATERAL (
-		SELECT min(number) AS lowest, max(number) AS highest, array_agg(DISTINCT number ORDER BY number) AS numbers,
+		SELECT min(number) AS lowest, max(number) FILTER (WHERE NOT late) AS highest, array_agg(DISTINCT number ORDER BY number) AS numbers,
 			coalesce(bool_or(class = '2xx' AND NOT late), false) AS taken
 		FROM hooklatch.attempt WHERE outbox_id = f.forward OFFSET 0) x),
 m AS MATERIALIZED (

@@ -170,6 +170,28 @@ func TestAuditNamesEachFault(t *testing.T) {
 	}
 }
 
+// Two leases have attempt 1, since the first was handed back. Its worker ends late, and
+// the second is handed back too: the ledger has a number that no longer counts.
+func TestAuditTakesALateEndForNoAttempt(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	accept(t, s, delivery("dlv_1", "x"))
+	lost := claimOne(t, s, time.Time{})
+	if err := s.Settle(t.Context(), settlement(lost, OutcomeReleased, "")); err != nil {
+		t.Fatal(err)
+	}
+	f := claimOne(t, s, time.Time{})
+	if err := s.Settle(t.Context(), settlement(lost, OutcomeRetry, "5xx")); !errors.Is(err, ErrLeaseLost) {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context(), settlement(f, OutcomeReleased, "")); err != nil {
+		t.Fatal(err)
+	}
+	if found := audited(t, s, AuditRequest{}); len(found) > 0 {
+		t.Errorf("found %v", found)
+	}
+}
+
 // What retention or a person has removed is no difference; what they cannot have
 // removed is.
 func TestAuditKnowsRetention(t *testing.T) {
