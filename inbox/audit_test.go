@@ -298,7 +298,7 @@ func TestAuditGoesThroughEveryPage(t *testing.T) {
 // one snapshot, and every transaction leaves the tables in agreement.
 func TestAuditOfABusySystemFindsNothing(t *testing.T) {
 	t.Parallel()
-	s, _ := auditScene(t)
+	s, pool := auditScene(t)
 	stop, done := make(chan struct{}), make(chan error, 4)
 	var settled atomic.Int64
 	for w := range cap(done) {
@@ -306,7 +306,7 @@ func TestAuditOfABusySystemFindsNothing(t *testing.T) {
 			done <- churn(t.Context(), s, w, stop, &settled)
 		}()
 	}
-	for rounds := 0; rounds < 10 || settled.Load() < 300; rounds++ {
+	for rounds := 0; rounds < 10 || settled.Load() < 400; rounds++ {
 		for _, d := range audited(t, s, AuditRequest{Bodies: true}) {
 			t.Errorf("audit: %s", d)
 		}
@@ -320,10 +320,17 @@ func TestAuditOfABusySystemFindsNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, where := range []string{"outbox WHERE state = 'superseded'", "outbox WHERE waiting", "outbox WHERE state = 'blocked'",
+		"outbox WHERE state = 'cancelled'", "gap WHERE closed_at IS NOT NULL", "audit", "resource WHERE applied < passed"} {
+		if count(t, pool, `SELECT count(*) FROM hooklatch.`+where) == 0 {
+			t.Errorf("void: there is no %s", where)
+		}
+	}
 }
 
-// churn accepts, repeats, contradicts, claims and settles until stop is closed.
+// churn accepts, repeats, contradicts, claims, settles and acts until stop is closed.
 func churn(ctx context.Context, s *Store, worker int, stop chan struct{}, settled *atomic.Int64) error {
+	orderings := []Ordering{OrderNone, OrderLatest, OrderCoalesce, OrderStrict}
 	for n := 0; ; n++ {
 		select {
 		case <-stop:
@@ -331,7 +338,12 @@ func churn(ctx context.Context, s *Store, worker int, stop chan struct{}, settle
 		default:
 		}
 		d := delivery(fmt.Sprintf("busy-%d-%d", worker, n), "x")
-		d.Forwards = append(d.Forwards, NewForward{Destination: "other"})
+		// Revisions that all workers bring out of order, some of them never.
+		d.ResourceType, d.ResourceID, d.Revision = "thing", fmt.Sprint(n/40), new(int64(1+(n*7+worker*11)%20))
+		d.Forwards = nil
+		for _, o := range orderings {
+			d.Forwards = append(d.Forwards, NewForward{Destination: "to-" + string(o), Ordering: o, GapTimeout: time.Duration(n%2) * time.Millisecond})
+		}
 		for range 2 {
 			if _, err := s.Accept(ctx, d); err != nil {
 				return err
@@ -341,24 +353,47 @@ func churn(ctx context.Context, s *Store, worker int, stop chan struct{}, settle
 		if _, err := s.Accept(ctx, delivery(d.DeliveryID, fmt.Sprint("y", n))); !errors.As(err, &conflict) {
 			return fmt.Errorf("other bytes: %v", err)
 		}
-		claimed, err := s.Claim(ctx, ClaimRequest{Destination: []string{"app", "other"}[n%2], Limit: 3, Lease: time.Minute})
+		o := orderings[n%len(orderings)]
+		claimed, err := s.Claim(ctx, ClaimRequest{Destination: "to-" + string(o), Limit: 5, Lease: time.Minute})
 		if err != nil {
 			return err
 		}
 		for i, f := range claimed {
-			st := settlement(f, OutcomeAccepted, "2xx")
-			switch (n + i) % 4 {
-			case 0:
-				st.Outcome, st.Class = OutcomeRetry, "5xx"
-			case 1:
-				st.Outcome = OutcomeReleased
-			case 2:
-				st.Outcome, st.Class = OutcomeBlocked, "4xx"
-			}
-			if err := s.Settle(ctx, st); err != nil {
+			if err := churnOne(ctx, s, f, n+i); err != nil {
 				return err
 			}
 			settled.Add(1)
 		}
 	}
+}
+
+// churnOne ends one lease, and lets a person act on what came of it.
+func churnOne(ctx context.Context, s *Store, f Forward, n int) error {
+	st := settlement(f, OutcomeAccepted, "2xx")
+	switch n % 5 {
+	case 0:
+		st.Outcome, st.Class = OutcomeRetry, "5xx"
+	case 1:
+		st.Outcome = OutcomeReleased
+	case 2, 3:
+		st.Outcome, st.Class = OutcomeBlocked, "4xx"
+	}
+	if err := s.Settle(ctx, st); err != nil {
+		return err
+	}
+	act := Act{Actor: "ann", Reason: "test"}
+	var err error
+	switch {
+	case st.Outcome == OutcomeBlocked && n%4 == 0:
+		err = s.Replay(ctx, f.ID, act, n%8 == 0)
+	case st.Outcome == OutcomeBlocked && n%4 == 1:
+		err = s.Cancel(ctx, f.ID, act)
+	case n%7 == 0 && f.Ordering == OrderStrict:
+		d := f.Delivery
+		_, _, err = s.Release(ctx, ResourceRef{Tenant: d.Tenant, Destination: f.Destination, Source: d.Source, ResourceType: d.ResourceType, ResourceID: d.ResourceID}, act)
+	}
+	if errors.Is(err, ErrState) || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrInFlight) || errors.Is(err, ErrNotFound) {
+		return nil // somebody was faster, or there is nothing to do
+	}
+	return err
 }
