@@ -42,6 +42,7 @@ func actsOf(t testing.TB, s *Store) (lines []string) {
 // E12: the replayed forward keeps its ids, gets one attempt more and new time.
 func TestCaseE12_ReplayTriesOnceMore(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	told := 0
 	s.cfg.OnForwards = func(string) { told++ }
 	d := delivery("dlv_1", "x")
@@ -135,6 +136,7 @@ func tables(t testing.TB, pool *pgxpool.Pool) (text string) {
 // By force an old revision is sent all the same, and does not move the lane back.
 func TestForcedReplayLeavesTheLaneAlone(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	old := deadLetter(t, s, ofResource(OrderLatest, "r", 1))
 	arrive(t, s, OrderLatest, 5)
 	drain(t, s)
@@ -159,6 +161,7 @@ func TestForcedReplayLeavesTheLaneAlone(t *testing.T) {
 // Force does not let a revision out of its lane that the lane still waits for.
 func TestForceIsForWhatIsPassed(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	f := deadLetter(t, s, ofResource(OrderStrict, "r", 1))
 	arrive(t, s, OrderStrict, 2)
 	if err := s.Replay(t.Context(), f.ID, me, true); err != nil {
@@ -218,6 +221,7 @@ func TestCancelLetsTheLaneGoOn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, pool := newStore(t)
+			wholeAtEnd(t, s.pool)
 			c.set(s)
 			id := int64(count(t, pool, `SELECT min(id) FROM hooklatch.outbox WHERE revision = $1`, c.cancel))
 			if err := s.Cancel(t.Context(), id, me); err != nil {
@@ -240,6 +244,7 @@ func TestCancelLetsTheLaneGoOn(t *testing.T) {
 // What was cancelled behind the head is no gap when its turn would have come.
 func TestCancelledRevisionIsNoGap(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	first := deadLetter(t, s, ofResource(OrderStrict, "r", 1))
 	arrive(t, s, OrderStrict, 2, 3, 4)
 	claimAll(t, s, time.Time{})
@@ -257,6 +262,7 @@ func TestCancelledRevisionIsNoGap(t *testing.T) {
 
 func TestCancelOfWhatIsInFlight(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	r := accept(t, s, delivery("dlv_1", "x"))
 	f := claimOne(t, s, time.Time{})
 	if err := s.Cancel(t.Context(), f.ID, me); !errors.Is(err, ErrInFlight) {
@@ -281,6 +287,7 @@ func ref(resource string) ResourceRef {
 func TestReleaseGivesUpWhatIsMissing(t *testing.T) {
 	for _, met := range []bool{true, false} { // a claim has met the gap
 		s, pool := newStore(t)
+		wholeAtEnd(t, s.pool)
 		begun(t, s)
 		arrive(t, s, OrderStrict, 4, 5)
 		if met {
@@ -304,6 +311,7 @@ func TestReleaseGivesUpWhatIsMissing(t *testing.T) {
 
 func TestReleaseStepsOverADeadLetter(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	f := deadLetter(t, s, ofResource(OrderStrict, "r", 1))
 	arrive(t, s, OrderStrict, 2, 4)
 	claimAll(t, s, time.Time{})
@@ -326,6 +334,7 @@ func TestReleaseStepsOverADeadLetter(t *testing.T) {
 
 func TestReleaseRefuses(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderStrict, 1)
 	if _, _, err := s.Release(t.Context(), ref("unknown"), me); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown: %v", err)

@@ -104,6 +104,7 @@ func wantIDs(t testing.TB, got []string, want ...string) {
 // E8: SKIP LOCKED on forwards alone would hand revision 2 to the second worker.
 func TestCaseE8_OneInFlightOfAResource(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderLatest, 1, 2)
 	first, ids := claimAll(t, s, time.Time{})
 	wantIDs(t, ids, "r-1")
@@ -119,6 +120,7 @@ func TestCaseE8_OneInFlightOfAResource(t *testing.T) {
 // E8: twenty resources with ten revisions each, and workers that claim at once.
 func TestCaseE8_WorkersKeepTheOrderOfEachResource(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	const resources, revisions = 20, 10
 	for revision := range revisions {
 		for r := range resources {
@@ -173,6 +175,7 @@ func TestCaseE8_WorkersKeepTheOrderOfEachResource(t *testing.T) {
 
 func TestCoalesceSendsTheNewestOfThoseThatWait(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderCoalesce, 1)
 	first, _ := claimAll(t, s, time.Time{})
 	arrive(t, s, OrderCoalesce, 2, 4, 3)
@@ -185,6 +188,7 @@ func TestCoalesceSendsTheNewestOfThoseThatWait(t *testing.T) {
 
 func TestStrictWaitsForWhatIsMissing(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderStrict, 3)
 	wantIDs(t, drain(t, s), "r-3")
 	arrive(t, s, OrderStrict, 7, 6)
@@ -231,6 +235,7 @@ func TestCaseD6_LateUpdateDoesNotBringAResourceBack(t *testing.T) {
 // D7: revisions are numbers, up to the largest.
 func TestCaseD7_RevisionsAreNumbers(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderLatest, 10, 9)
 	accept(t, s, ofResource(OrderStrict, "max", math.MaxInt64))
 	accept(t, s, ofResource(OrderStrict, "zero", 0))
@@ -259,6 +264,7 @@ func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t)
+			wholeAtEnd(t, s.pool)
 			arrive(t, s, OrderLatest, 5)
 			late, _ := claimAll(t, s, time.Time{})
 			next(t, s)
@@ -283,6 +289,7 @@ func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
 // A lease that ran out is parked behind an earlier revision, and its turn comes again.
 func TestLostLeaseWaitsBehindAnEarlierRevision(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderLatest, 5)
 	claimAll(t, s, time.Time{})
 	arrive(t, s, OrderLatest, 4)
@@ -330,6 +337,7 @@ func TestCaseE11_DeadLetterAtTheHead(t *testing.T) {
 // E11: what always fails does not hide what is behind it.
 func TestCaseE11_PoisonDoesNotHideTheGoodOne(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	for n := range 10 {
 		accept(t, s, ofResource(OrderLatest, fmt.Sprint("bad", n), 1))
 	}
@@ -368,6 +376,7 @@ func TestRetryKeepsTheHeadInItsPlace(t *testing.T) {
 		t.Run(string(c.ordering), func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t)
+			wholeAtEnd(t, s.pool)
 			arrive(t, s, c.ordering, 1)
 			first, _ := claimAll(t, s, time.Time{})
 			arrive(t, s, c.ordering, 2, 3)
@@ -389,6 +398,7 @@ func TestRetryKeepsTheHeadInItsPlace(t *testing.T) {
 // A forward that was given back unsent is still the first of its lane.
 func TestReleasedForwardStaysTheFirstOfItsLane(t *testing.T) {
 	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderStrict, 1, 2)
 	first, _ := claimAll(t, s, time.Time{})
 	settle1(t, s, first[0], OutcomeReleased)
@@ -398,6 +408,7 @@ func TestReleasedForwardStaysTheFirstOfItsLane(t *testing.T) {
 // The handler's transaction moves the lane with it, or not at all.
 func TestSettleTxMovesTheLaneWithItsTransaction(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderStrict, 1, 2)
 	first, _ := claimAll(t, s, time.Time{})
 	for _, commit := range []bool{false, true} {
@@ -429,6 +440,7 @@ func TestSettleTxMovesTheLaneWithItsTransaction(t *testing.T) {
 // must fail, not leave it parked.
 func TestSettleTxUnderRepeatableReadLosesNoPromotion(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	arrive(t, s, OrderLatest, 1)
 	first, _ := claimAll(t, s, time.Time{})
 	settleTx := func(between func()) error {
@@ -463,6 +475,7 @@ func TestSettleTxUnderRepeatableReadLosesNoPromotion(t *testing.T) {
 func TestOrderedAndUnorderedShareTheLimit(t *testing.T) {
 	for _, limit := range []int{1, 3, 10} {
 		s, _ := newStore(t)
+		wholeAtEnd(t, s.pool)
 		var want []string
 		for n := range 10 {
 			accept(t, s, ofResource(OrderLatest, fmt.Sprint("o", n), 1))
@@ -544,6 +557,7 @@ func TestRevisionWithTwoContents(t *testing.T) {
 // What differs only where the source says that it may is no conflict.
 func TestRevisionWithIgnoredDifferences(t *testing.T) {
 	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
 	for n, id := range []string{"first", "second"} {
 		d := ofResource(OrderLatest, "r", 1)
 		d.DeliveryID, d.BodyHash, d.CompareHash = id, [32]byte{byte(n)}, [32]byte{9}

@@ -352,6 +352,7 @@ func TestSessionsMeetAtALane(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t)
+			wholeAtEnd(t, s.pool)
 			for _, giveUp := range []bool{false, true} {
 				met := 0
 				for n := 1; ; n++ {
