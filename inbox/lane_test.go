@@ -557,7 +557,6 @@ func TestRevisionWithTwoContents(t *testing.T) {
 // What differs only where the source says that it may is no conflict.
 func TestRevisionWithIgnoredDifferences(t *testing.T) {
 	s, pool := newStore(t)
-	wholeAtEnd(t, s.pool)
 	for n, id := range []string{"first", "second"} {
 		d := ofResource(OrderLatest, "r", 1)
 		d.DeliveryID, d.BodyHash, d.CompareHash = id, [32]byte{byte(n)}, [32]byte{9}
