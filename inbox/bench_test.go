@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // BenchmarkAccept is the store alone, without HTTP and signatures, with 1.5 KB
@@ -35,4 +37,45 @@ func BenchmarkAccept(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "accepted/s")
 		})
 	}
+}
+
+// BenchmarkClaimBesideALongLane compares claims of one lane with and without ten
+// thousand forwards that wait in another. The two take turns, so that a busy machine is
+// busy for both. "ratio" is the median with them over the median without.
+func BenchmarkClaimBesideALongLane(b *testing.B) {
+	type side struct {
+		s    *Store
+		took []time.Duration
+	}
+	var sides [2]side
+	for i := range sides {
+		s, pool := newStore(b)
+		accept(b, s, ofResource(OrderLatest, "long", 1))
+		claimAll(b, s, time.Time{}) // it stays in flight: the others wait for it
+		if i == 1 {
+			crowd(b, pool, OrderLatest, 10_000, `waiting = false`)
+			claimAll(b, s, time.Time{})
+			if n := count(b, pool, `SELECT count(*) FROM hooklatch.outbox WHERE waiting`); n != 10_000 {
+				b.Fatalf("%d wait", n)
+			}
+		}
+		accept(b, s, ofResource(OrderLatest, "short", 1))
+		sides[i].s = s
+	}
+	for b.Loop() {
+		for i := range sides {
+			start := time.Now()
+			f := claimOne(b, sides[i].s, time.Time{})
+			sides[i].took = append(sides[i].took, time.Since(start))
+			settle1(b, sides[i].s, f, OutcomeReleased)
+		}
+	}
+	median := func(took []time.Duration) float64 {
+		slices.Sort(took)
+		return took[len(took)/2].Seconds()
+	}
+	without, with := median(sides[0].took), median(sides[1].took)
+	b.ReportMetric(without*1e6, "µs/claim-alone")
+	b.ReportMetric(with*1e6, "µs/claim-beside")
+	b.ReportMetric(with/without, "ratio")
 }
