@@ -25,7 +25,12 @@ import (
 // run starts serve on a database and returns where it listens.
 func (s *site) run(database, app string, args ...string) (p *process, url string) {
 	s.t.Helper()
-	config := s.config(app, `database: {url: {env: DATABASE_URL}}`)
+	return s.serve(s.config(app, `database: {url: {env: DATABASE_URL}}`), database, args...)
+}
+
+// serve is run with a configuration of the test's.
+func (s *site) serve(config, database string, args ...string) (p *process, url string) {
+	s.t.Helper()
 	p = start(s.t, []string{"DATABASE_URL=" + database}, append([]string{"serve", "-c", config}, args...)...)
 	ready := p.entry(`"msg":"ready"`)
 	if ready["http"] != nil {
