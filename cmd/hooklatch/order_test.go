@@ -35,7 +35,7 @@ func TestRevisionConflictIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range claimed {
-			err := store.Settle(t.Context(), inbox.Settlement{ForwardID: f.ID, Token: f.Token, Attempt: f.Attempt, Outcome: inbox.OutcomeAccepted, Class: "2xx"})
+			err := store.Settle(t.Context(), inbox.Settlement{ForwardID: f.ID, Tenant: f.Delivery.Tenant, Token: f.Token, Attempt: f.Attempt, Outcome: inbox.OutcomeAccepted, Class: "2xx"})
 			if err != nil {
 				t.Fatal(err)
 			}
