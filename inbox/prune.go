@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,10 +112,6 @@ func (s *Store) RecordPrune(ctx context.Context, tenants []string, r Retention, 
 // errYield ends a pruning quietly.
 var errYield = errors.New("another process is pruning")
 
-// inOrderSQL keeps the planner from sorting a table in place of going along its index:
-// without statistics it cannot tell how many rows the tenants leave.
-const inOrderSQL = `SET LOCAL enable_bitmapscan = off`
-
 // One number for all who yield; no other lock of this package has two parts.
 const yieldSQL = `SELECT pg_try_advisory_xact_lock(1752131435, 1)`
 
@@ -123,9 +120,6 @@ func (s *Store) pruneBatch(ctx context.Context, p *pruning) error {
 	before := *p
 	err := s.as(ctx, roleAdmin, func(tx pgx.Tx) error {
 		*p = before
-		if _, err := tx.Exec(ctx, inOrderSQL); err != nil {
-			return err
-		}
 		if p.Yield {
 			var alone bool
 			if err := tx.QueryRow(ctx, yieldSQL).Scan(&alone); err != nil {
@@ -135,7 +129,7 @@ func (s *Store) pruneBatch(ctx context.Context, p *pruning) error {
 				return errYield
 			}
 		}
-		return p.batch(ctx, tx, p)
+		return p.batch(ctx, tx)
 	})
 	p.Took = time.Since(start)
 	switch {
@@ -150,8 +144,9 @@ func (s *Store) pruneBatch(ctx context.Context, p *pruning) error {
 // pruning is one kind on its way.
 type pruning struct {
 	Retention
-	before time.Time
-	batch  func(context.Context, pgx.Tx, *pruning) error
+	before   time.Time
+	beforeID int64 // of refusals: those of before up to this id go as well
+	most     int
 
 	// The row that was looked at last.
 	at     time.Time
@@ -159,44 +154,53 @@ type pruning struct {
 	number int32
 	late   bool
 
-	edge int64 // of refusals: those of before up to this id go as well
 	Pruned
 	done bool
 }
 
 func pruningsOf(r Retention) (all []*pruning) {
 	for _, p := range []pruning{
-		{Pruned: Pruned{Kind: PruneRefusals}, before: r.Refusals, batch: pruneRefusals},
-		{Pruned: Pruned{Kind: PruneKeyUses}, before: r.KeyUses, batch: pruneKeyUses},
-		{Pruned: Pruned{Kind: PruneBodies}, before: r.Bodies, batch: pruneBodies},
-		{Pruned: Pruned{Kind: PruneConflicts}, before: r.Bodies, batch: pruneConflicts},
-		{Pruned: Pruned{Kind: PruneAttempts}, before: r.Attempts, batch: pruneAttempts},
-		{Pruned: Pruned{Kind: PruneIdentities}, before: r.Identities, batch: pruneIdentities},
-		{Pruned: Pruned{Kind: PruneResources}, before: r.Identities, batch: pruneResources},
+		{Pruned: Pruned{Kind: PruneRefusals}, before: r.Refusals},
+		{Pruned: Pruned{Kind: PruneKeyUses}, before: r.KeyUses},
+		{Pruned: Pruned{Kind: PruneBodies}, before: r.Bodies},
+		{Pruned: Pruned{Kind: PruneConflicts}, before: r.Bodies},
+		{Pruned: Pruned{Kind: PruneAttempts}, before: r.Attempts},
+		{Pruned: Pruned{Kind: PruneIdentities}, before: r.Identities, most: pruneDeliveries},
+		{Pruned: Pruned{Kind: PruneResources}, before: r.Identities},
 	} {
-		if p.Retention = r; !p.before.IsZero() && !(r.DryRun && p.Kind == PruneKeyUses) {
+		p.Retention, p.most = r, cmp.Or(p.most, pruneRows)
+		if !p.before.IsZero() && !(r.DryRun && p.Kind == PruneKeyUses) {
 			all = append(all, &p)
 		}
 	}
 	return all
 }
 
-// choose returns what changes the tables, or with DryRun what counts.
-func (p *pruning) choose(change, count string) string {
-	if p.DryRun {
-		return count
+// edgeSQL is the newest refusal that is one too many.
+const edgeSQL = `SELECT minute, id FROM hooklatch.refusal ORDER BY minute DESC, id DESC OFFSET $1 LIMIT 1`
+
+// pruneSQL calls the function of the schema that may delete, which no role may. What it
+// does to each kind stands there.
+const pruneSQL = `SELECT looked, gone, last_at, last_id, last_number, last_late FROM hooklatch.prune($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+func (p *pruning) batch(ctx context.Context, tx pgx.Tx) error {
+	if p.Kind == PruneRefusals && p.MaxRefusals > 0 && p.Source == "" && p.Until.IsZero() { // once, at the beginning
+		var at time.Time
+		var id int64
+		err := tx.QueryRow(ctx, edgeSQL, p.MaxRefusals).Scan(&at, &id)
+		switch {
+		case err == nil && !at.Before(p.before):
+			p.before, p.beforeID = at, id
+		case err != nil && !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
 	}
-	return change
+	err := tx.QueryRow(ctx, pruneSQL, p.Kind, p.Source, p.before, p.beforeID, p.most, p.DryRun, p.at, p.id, p.number, p.late).
+		Scan(&p.Looked, &p.Rows, &p.at, &p.id, &p.number, &p.late)
+	p.Until = p.at
+	p.done = p.Looked < p.most || p.Kind == PruneBodies && !p.at.Before(p.before)
+	return err
 }
 
-// walk goes over a batch of rows of (id, time), and returns the ids.
-func (p *pruning) walk(rows pgx.Rows) (ids []int64, err error) {
-	p.Looked = 0
-	_, err = pgx.ForEachRow(rows, []any{&p.id, &p.at}, func() error {
-		p.Looked++
-		ids = append(ids, p.id)
-		return nil
-	})
-	p.Until, p.done = p.at, p.Looked < pruneRows
-	return ids, err
-}
+// KeyUseAge is how far back uses of keys can be looked at.
+const KeyUseAge = 90 * 24 * time.Hour

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A duplicate, or another body, meets the pruning of its identity in every order of
@@ -24,10 +25,10 @@ func TestPruneAndAcceptOfOneKeyInEveryOrder(t *testing.T) {
 				t.Parallel()
 				s, pool := newStore(t)
 				settled(t, s, pool, delivery("dlv_1", "mine"), Accepted, 100*day)
-				prune := begin(t, pool)
+				prune := beginPrune(t, pool)
 				p := pruningsOf(Retention{Identities: time.Now().Add(-90 * day)})[0]
 				remove := func() {
-					if err := pruneIdentities(t.Context(), prune, p); err != nil || p.Rows != 1 {
+					if err := p.batch(t.Context(), prune); err != nil || p.Rows != 1 {
 						t.Fatalf("%d pruned, %v", p.Rows, err)
 					}
 				}
@@ -50,11 +51,8 @@ func TestPruneAndAcceptOfOneKeyInEveryOrder(t *testing.T) {
 					remove()
 					prune.Commit(t.Context())
 				case "lock, accept, delete":
-					if _, err := p.old(t.Context(), prune, oldIdentitiesSQL, identitiesOrderSQL, pruneDeliveries); err != nil {
-						t.Fatal(err)
-					}
-					accepts() // does not wait
-					p.at, p.id = time.Time{}, 0
+					lock(t, prune, "dlv_1") // as the batch does first
+					accepts()               // does not wait
 					remove()
 					prune.Commit(t.Context())
 				case "delete, accept waits, commit", "delete, accept waits, rollback":
@@ -90,6 +88,23 @@ func TestPruneAndAcceptOfOneKeyInEveryOrder(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// beginPrune opens a session in which a batch can be pruned.
+func beginPrune(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), `SELECT set_config('hooklatch.tenants', '{*}', true)`); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func lock(t *testing.T, tx pgx.Tx, deliveryID string) {
+	t.Helper()
+	if _, err := tx.Exec(t.Context(), `SELECT id FROM hooklatch.inbox WHERE delivery_id = $1 FOR UPDATE`, deliveryID); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -148,8 +163,8 @@ func TestPruneOfAnIdentityAndANewForwardInEveryOrder(t *testing.T) {
 
 	s, pool = newStore(t)
 	r = settled(t, s, pool, unrouted, "", 100*day)
-	tx, p := begin(t, pool), pruningsOf(retention)[0]
-	if err := p.batch(t.Context(), tx, p); err != nil || p.Rows != 1 {
+	tx, p := beginPrune(t, pool), pruningsOf(retention)[0]
+	if err := p.batch(t.Context(), tx); err != nil || p.Rows != 1 {
 		t.Fatal(p.Rows, err)
 	}
 	done := make(chan error)
@@ -171,38 +186,28 @@ func TestPruneOfAnIdentityAndANewForwardInEveryOrder(t *testing.T) {
 // seen: the look for open forwards is a statement of its own.
 func TestPruneSeesAForwardThatWasMadeMeanwhile(t *testing.T) {
 	t.Parallel()
-	s, pool := newStore(t)
-	d := delivery("dlv_1", "x")
-	d.Forwards = nil
-	r := settled(t, s, pool, d, "", 100*day)
-	for _, retention := range []Retention{{Bodies: time.Now()}, {Identities: time.Now()}} {
-		p := pruningsOf(retention)[0]
-		tx := begin(t, pool)
-		order, sql := bodiesOrderSQL, oldBodiesSQL
-		if !retention.Identities.IsZero() {
-			order, sql = identitiesOrderSQL, oldIdentitiesSQL
+	for table, retention := range map[string]Retention{"payload": {Bodies: time.Now()}, "inbox": {Identities: time.Now()}} {
+		s, pool := newStore(t)
+		d := delivery("dlv_1", "x")
+		d.Forwards = nil
+		r := settled(t, s, pool, d, "", 100*day)
+		// The look stops at the row for as long as the test holds the lock.
+		exec(t, pool, `CREATE FUNCTION stop() RETURNS boolean LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN true; END $$`)
+		exec(t, pool, `CREATE POLICY stop ON hooklatch.`+table+` AS RESTRICTIVE TO hooklatch_owner USING (public.stop())`)
+		holder := begin(t, pool)
+		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(4711)`); err != nil {
+			t.Fatal(err)
 		}
-		// The delivery is chosen before the forward is made, and removed after it.
-		p.DryRun = true
-		ids, err := p.old(t.Context(), tx, sql, order, 10)
-		if err != nil || len(ids) != 1 {
-			t.Fatal(ids, err)
-		}
+		gone := make(chan map[string]int)
+		go func() { gone <- prune(t, s, retention) }()
+		untilBlocked(t, pool, 1)
 		if _, err := s.Route(t.Context(), r.ID, []NewForward{{Destination: "app"}}, Act{"me", "test"}); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := tx.Query(t.Context(), settledSQL, ids)
-		if err != nil {
-			t.Fatal(err)
+		holder.Rollback(t.Context())
+		if gone := <-gone; len(gone) > 0 {
+			t.Errorf("gone although a forward was made meanwhile: %v", gone)
 		}
-		if settled, err := pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(settled) != 0 {
-			t.Errorf("settled: %v, %v", settled, err)
-		}
-		var n int
-		if err := tx.QueryRow(t.Context(), dropBodiesSQL, ids).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%d bodies went, %v", n, err)
-		}
-		tx.Rollback(t.Context())
-		exec(t, pool, `DELETE FROM hooklatch.outbox`)
 	}
 }

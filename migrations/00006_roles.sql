@@ -127,9 +127,129 @@ GRANT UPDATE (passed, in_flight, touched_at) ON hooklatch.resource TO hooklatch_
 GRANT UPDATE (first_missing, last_missing, closed_at, closed_by) ON hooklatch.gap TO hooklatch_admin;
 GRANT UPDATE (paused_at, paused_by, pause_reason) ON hooklatch.destination TO hooklatch_admin;
 
--- Retention.
-GRANT UPDATE, DELETE ON hooklatch.inbox, hooklatch.payload, hooklatch.outbox, hooklatch.attempt, hooklatch.conflict, hooklatch.resource,
-    hooklatch.revision_conflict, hooklatch.refusal, hooklatch.key_use TO hooklatch_admin;
+-- Retention: no running role may delete. This function may, by age, one batch at a time:
+-- it looks at the next rows of a kind, behind the place where the last batch has ended,
+-- removes those that nothing needs any more, and says how far it came. Rows that
+-- another transaction holds are left for the next time. With dry it only counts. It
+-- goes along the indexes, whatever the statistics say: behind row-level security the
+-- planner cannot tell how many rows are left.
+-- +goose StatementBegin
+CREATE FUNCTION hooklatch.prune(kind text, of_source text, before timestamptz, before_id bigint, most integer, dry boolean,
+    after_at timestamptz, after_id bigint, after_number integer, after_late boolean,
+    OUT looked integer, OUT gone integer, OUT last_at timestamptz, OUT last_id bigint, OUT last_number integer, OUT last_late boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+    held CONSTANT text := CASE WHEN dry THEN '' ELSE ' FOR UPDATE SKIP LOCKED' END;
+    -- Of the old rows that were looked at: their keys, and their places in the table,
+    -- which stay theirs while they are locked.
+    ids bigint[] := '{}';
+    places tid[] := '{}';
+    one record;
+BEGIN
+    looked := 0; gone := 0;
+    last_at := after_at; last_id := after_id; last_number := after_number; last_late := after_late;
+    FOR one IN EXECUTE CASE kind
+        WHEN 'bodies' THEN CASE WHEN of_source = '' THEN
+            -- Not along the deliveries, most of which have none any more. Ids grow with
+            -- the time of receipt.
+            $look$ SELECT NULL::tid AS place, i.id, i.received_at AS at, 0 AS number, false AS late
+            FROM (SELECT inbox_id FROM hooklatch.payload WHERE inbox_id > $5 ORDER BY inbox_id LIMIT $3) p
+            CROSS JOIN LATERAL (SELECT id, received_at FROM hooklatch.inbox WHERE id = p.inbox_id OFFSET 0) i ORDER BY i.id $look$
+        ELSE
+            $look$ SELECT NULL::tid AS place, id, received_at AS at, 0 AS number, false AS late FROM hooklatch.inbox
+            WHERE source = $1 AND (received_at, id) > ($4, $5) AND received_at < $2 ORDER BY received_at, id LIMIT $3 $look$
+        END
+        WHEN 'identities' THEN
+            $look$ SELECT NULL::tid AS place, id, received_at AS at, 0 AS number, false AS late FROM hooklatch.inbox
+            WHERE ($1 = '' OR source = $1) AND (received_at, id) > ($4, $5) AND received_at < $2 ORDER BY received_at, id LIMIT $3 $look$
+        WHEN 'attempts' THEN
+            $look$ SELECT ctid AS place, outbox_id AS id, ended_at AS at, number, late FROM hooklatch.attempt
+            WHERE ended_at >= $4 AND (ended_at, outbox_id, number, late) > ($4, $5, $6, $7) AND ended_at < $2
+            ORDER BY ended_at, outbox_id, number, late LIMIT $3 $look$ || held
+        WHEN 'conflicts' THEN
+            $look$ SELECT ctid AS place, id, first_seen_at AS at, 0 AS number, false AS late FROM hooklatch.conflict
+            WHERE body IS NOT NULL AND first_seen_at >= $4 AND (first_seen_at, id) > ($4, $5) AND first_seen_at < $2
+                AND ($1 = '' OR source = $1)
+            ORDER BY first_seen_at, id LIMIT $3 $look$ || held
+        WHEN 'resources' THEN
+            $look$ SELECT ctid AS place, id, touched_at AS at, 0 AS number, false AS late FROM hooklatch.resource
+            WHERE touched_at >= $4 AND (touched_at, id) > ($4, $5) AND touched_at < $2 AND ($1 = '' OR source = $1)
+            ORDER BY touched_at, id LIMIT $3 $look$ || held
+        WHEN 'refusals' THEN
+            $look$ SELECT ctid AS place, id, minute AS at, 0 AS number, false AS late FROM hooklatch.refusal
+            WHERE (minute, id) > ($4, $5) AND (minute, id) <= ($2, $8) AND ($1 = '' OR source = $1) ORDER BY minute, id LIMIT $3 $look$ || held
+        WHEN 'key_uses' THEN    -- the last use of a key stays, however old
+            $look$ SELECT ctid AS place, 0::bigint AS id, hour AS at, 0 AS number, false AS late FROM hooklatch.key_use u
+            WHERE hour < $2 AND ($1 = '' OR source = $1) AND EXISTS (SELECT FROM hooklatch.key_use l
+                WHERE l.source = u.source AND l.tenant = u.tenant AND l.key_id = u.key_id AND l.scheme = u.scheme AND l.hour > u.hour)
+            ORDER BY hour LIMIT $3 $look$ || held
+        END USING of_source, before, most, after_at, after_id, after_number, after_late, before_id
+    LOOP
+        looked := looked + 1;
+        last_at := one.at; last_id := one.id; last_number := one.number; last_late := one.late;
+        IF one.at < before OR kind = 'refusals' THEN
+            ids := ids || one.id; places := places || one.place;
+        END IF;
+    END LOOP;
+
+    -- A delivery is locked against a new forward, whose foreign key needs the row. What
+    -- was made before that is seen by the statements that follow.
+    IF kind IN ('bodies', 'identities') AND NOT dry THEN
+        SELECT coalesce(array_agg(i.id), '{}') INTO ids FROM (
+            SELECT id FROM hooklatch.inbox WHERE id = ANY (ids) ORDER BY id FOR UPDATE SKIP LOCKED) i;
+    END IF;
+    -- Sub-selects end in OFFSET 0: they must not become joins, which walk whole tables.
+    IF kind IN ('bodies', 'identities') THEN
+        SELECT coalesce(array_agg(u.id), '{}') INTO ids FROM unnest(ids) AS u(id) WHERE NOT EXISTS (
+            SELECT FROM hooklatch.outbox o WHERE o.inbox_id = u.id AND o.state IN ('pending', 'retry_wait', 'held', 'blocked') OFFSET 0);
+    ELSIF kind = 'attempts' THEN
+        SELECT coalesce(array_agg(u.place), '{}') INTO places FROM unnest(places, ids) AS u(place, id)
+        WHERE NOT EXISTS (SELECT FROM hooklatch.outbox o WHERE o.id = u.id AND o.state IN ('pending', 'retry_wait', 'held', 'blocked') OFFSET 0)
+            AND (of_source = '' OR of_source = (SELECT i.source FROM hooklatch.outbox o JOIN hooklatch.inbox i ON i.id = o.inbox_id
+                WHERE o.id = u.id OFFSET 0));
+    ELSIF kind = 'resources' THEN   -- a tombstone decides about every delivery of its resource that is known
+        SELECT coalesce(array_agg(r.place), '{}') INTO places FROM (SELECT ctid AS place, * FROM hooklatch.resource WHERE ctid = ANY (places) OFFSET 0) r
+        WHERE NOT EXISTS (SELECT FROM hooklatch.inbox i WHERE i.resource_id = r.resource_id
+            AND coalesce(i.resource_type, '') = r.resource_type AND i.source || '' = r.source AND i.tenant || '' = r.tenant OFFSET 0);
+    END IF;
+
+    gone := CASE kind WHEN 'bodies' THEN (SELECT count(*) FROM hooklatch.payload WHERE inbox_id = ANY (ids))
+        WHEN 'identities' THEN cardinality(ids) ELSE cardinality(places) END;
+    IF dry THEN
+        RETURN;
+    END IF;
+    CASE kind
+    WHEN 'bodies' THEN
+        DELETE FROM hooklatch.payload WHERE inbox_id = ANY (ids);
+    WHEN 'identities' THEN
+        DELETE FROM hooklatch.attempt WHERE outbox_id = ANY (ARRAY(SELECT id FROM hooklatch.outbox WHERE inbox_id = ANY (ids)));
+        DELETE FROM hooklatch.outbox WHERE inbox_id = ANY (ids);
+        DELETE FROM hooklatch.payload WHERE inbox_id = ANY (ids);
+        DELETE FROM hooklatch.revision_conflict WHERE inbox_id = ANY (ids);
+        DELETE FROM hooklatch.conflict WHERE id = ANY (ARRAY(
+            SELECT c.id FROM hooklatch.inbox i CROSS JOIN LATERAL (SELECT id FROM hooklatch.conflict c
+                WHERE c.delivery_id = i.delivery_id AND c.source || '' = i.source AND c.tenant || '' = i.tenant OFFSET 0) c
+            WHERE i.id = ANY (ids)));
+        DELETE FROM hooklatch.inbox WHERE id = ANY (ids);
+    WHEN 'attempts' THEN
+        DELETE FROM hooklatch.attempt WHERE ctid = ANY (places);
+    WHEN 'conflicts' THEN   -- only the bytes, unless the delivery went while they came in
+        DELETE FROM hooklatch.conflict c WHERE ctid = ANY (places) AND NOT EXISTS (SELECT FROM hooklatch.inbox i
+            WHERE i.delivery_id = c.delivery_id AND i.source || '' = c.source AND i.tenant || '' = c.tenant OFFSET 0);
+        UPDATE hooklatch.conflict SET body = NULL, headers = '' WHERE ctid = ANY (places);
+    WHEN 'resources' THEN
+        DELETE FROM hooklatch.resource WHERE ctid = ANY (places);
+    WHEN 'refusals' THEN
+        DELETE FROM hooklatch.refusal WHERE ctid = ANY (places);
+    WHEN 'key_uses' THEN
+        DELETE FROM hooklatch.key_use WHERE ctid = ANY (places);
+    END CASE;
+END
+$$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION hooklatch.prune FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION hooklatch.prune TO hooklatch_admin;
 
 -- Looking: everything but what senders wrote.
 GRANT SELECT ON hooklatch.inbox, hooklatch.outbox, hooklatch.attempt, hooklatch.resource, hooklatch.gap, hooklatch.revision_conflict,
@@ -143,6 +263,7 @@ COMMENT ON TABLE hooklatch.schema_version IS 'serves 6';
 -- +goose Down
 -- Roles stay: other databases of the cluster may use them.
 COMMENT ON TABLE hooklatch.schema_version IS 'serves 4';
+DROP FUNCTION hooklatch.prune;
 -- +goose StatementBegin
 DO $$
 DECLARE
