@@ -31,6 +31,7 @@ import (
 //	forget-conflicts ID                               removes the other bodies of a delivery, as retention does
 //	forget ID                                         removes the body of a delivery, as retention does
 //	attempt DESTINATION OUTCOME STATUS ANSWER         claims the oldest due forward and settles it
+//	nothing DESTINATION                               claims, and demands that nothing is due
 //	refuse SOURCE AGE REASON KEY CAUSE ID COUNT       counts refusals of that age, "-" for what is not known
 //	use SOURCE KEY AGE ACCEPTED                       counts uses of a key
 func TestDatabaseScripts(t *testing.T) {
@@ -69,7 +70,7 @@ func TestDatabaseScripts(t *testing.T) {
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 					return os.Mkdir(e.WorkDir+"/run", 0o700)
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "forget": forget, "forget-conflicts": forgetConflicts, "conflict": f.conflict, "chop": chop},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"accept": f.accept, "revise": f.revise, "nothing": f.nothing, "attempt": f.attempt, "refuse": f.refuse, "use": f.use, "forget": forget, "forget-conflicts": forgetConflicts, "conflict": f.conflict, "chop": chop},
 			})
 		})
 	}
@@ -160,6 +161,14 @@ func (f filler) attempt(ts *testscript.TestScript, _ bool, args []string) {
 		s.Reason = "client_error"
 	}
 	ts.Check(f.store.Settle(f.ctx, s))
+}
+
+func (f filler) nothing(ts *testscript.TestScript, _ bool, args []string) {
+	claimed, err := f.store.Claim(f.ctx, inbox.ClaimRequest{Destination: args[0], Limit: 1, Lease: time.Minute})
+	ts.Check(err)
+	if len(claimed) != 0 {
+		ts.Fatalf("%s is due", claimed[0].Delivery.DeliveryID)
+	}
 }
 
 func (f filler) refuse(ts *testscript.TestScript, _ bool, args []string) {

@@ -97,8 +97,17 @@ func addPlaces(ctx context.Context, store *inbox.Store, forwards []inbox.Forward
 			return err
 		}
 		lines[i].Behind, lines[i].Gap = describeAhead(p.Ahead), describeGap(p.Gap)
+		lines[i].unhold(p.Gap)
 	}
 	return nil
+}
+
+// unhold takes away a reason that has gone: a forward that was held for a gap stays held
+// behind others until its turn.
+func (f *forwardLine) unhold(gap *inbox.Gap) {
+	if gap == nil && f.HoldReason == inbox.HoldGap {
+		f.HoldReason = ""
+	}
 }
 
 // place says what the forward waits for beside time; empty: nothing.

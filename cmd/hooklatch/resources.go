@@ -22,7 +22,7 @@ func resourcesCommand(s *stdio) *cli.Command {
 			"and release what waits for them. A resource is TYPE/ID, /ID where its deliveries name no\n"+
 			"type. Only sources with an ordering have them.\n\n"+databaseHelp,
 			"hooklatch resources gaps"),
-		Subcommands: []*cli.Command{resourcesShowCommand(s), resourcesGapsCommand(s)},
+		Subcommands: []*cli.Command{resourcesShowCommand(s), resourcesGapsCommand(s), resourcesReleaseCommand(s)},
 	}
 }
 
@@ -154,6 +154,7 @@ func describeResource(r *inbox.Resource) resourceLine {
 		Gap: describeGap(r.Gap), InFlight: describeStanding(r.InFlight), Forwards: []standingLine{}, More: r.More}
 	for i := range r.Open {
 		line.Forwards = append(line.Forwards, *describeStanding(&r.Open[i]))
+		line.Forwards[i].unhold(r.Gap)
 	}
 	return line
 }
