@@ -24,7 +24,8 @@ func refusalsCommand(s *stdio) *cli.Command {
 			"kept. A cause is there where the server has looked into a signature that did not match,\n"+
 			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n"+
 			"The server need not run; one that does is behind by a few seconds. A conflict is none of\n"+
-			"them: it is kept with its delivery (hooklatch events show).\n\n"+databaseHelp,
+			"them: it is kept with its delivery (hooklatch events show). In a minute with more than\n"+
+			"1,000 kinds, the rest is added up as other.\n\n"+databaseHelp,
 			"hooklatch refusals --since 1h",
 			"hooklatch refusals --source acme-stripe --code signature_invalid --json"),
 		Flags: append(databaseFlags(),
@@ -42,7 +43,7 @@ func refusalsCommand(s *stdio) *cli.Command {
 
 // refusalCodes are the codes of what is counted. A conflict is rightly signed, and kept.
 func refusalCodes() []string {
-	return slices.DeleteFunc(proxy.Codes(), func(code string) bool { return code == "delivery_conflict" })
+	return append(slices.DeleteFunc(proxy.Codes(), func(code string) bool { return code == "delivery_conflict" }), otherRefusals)
 }
 
 func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, since string, asJSON bool) error {
@@ -58,19 +59,19 @@ func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, 
 		return usagef("--code signature_invalid", "refusals: unknown code %q: %s are known", code, listed(known))
 	}
 	return which.withStore(ctx, func(store *inbox.Store) error {
-		groups := newRefusalGroups()
-		for r, err := range store.Refusals(ctx, inbox.RefusalFilter{Source: source, Code: code, Since: from}) {
-			if err != nil {
-				return err
-			}
-			groups.add(&r)
+		kinds, since, err := store.CountRefusals(ctx, inbox.RefusalFilter{Source: source, Code: code, Since: from})
+		if err != nil {
+			return err
 		}
-		window := from.UTC().Truncate(time.Minute).Format(time.RFC3339)
-		if len(groups.all) == 0 {
+		window := since.UTC().Format(time.RFC3339)
+		if since.After(from) {
+			s.note("there are too many to add up: what was refused before %s is left out", window)
+		}
+		if len(kinds) == 0 {
 			s.note("no refusal fits since %s", window)
 			return nil
 		}
-		return groups.print(s, window, asJSON)
+		return printRefusals(s, kinds, window, asJSON)
 	})
 }
 
@@ -113,43 +114,13 @@ func describeRefusal(r *inbox.Refusal) *refusalLine {
 	return line
 }
 
-// refusalGroups adds up rows. There are as many groups as kinds of refusals,
-// however many rows.
-type refusalGroups struct {
-	byKind map[[5]string]*refusalLine
-	all    []*refusalLine
-}
-
-func newRefusalGroups() *refusalGroups {
-	return &refusalGroups{byKind: map[[5]string]*refusalLine{}}
-}
-
-// add counts a row. The rows come newest first, so the first is the sample.
-func (g *refusalGroups) add(r *inbox.Refusal) {
-	kind := [5]string{r.Source, r.Tenant, r.Reason, r.KeyID, r.Cause}
-	line := g.byKind[kind]
-	if line == nil {
-		line = describeRefusal(r)
-		g.byKind[kind] = line
-		g.all = append(g.all, line)
-		return
-	}
-	line.Count += r.Count
-	if at := r.FirstAt.UTC(); at.Before(line.FirstAt) {
-		line.FirstAt = at
-	}
-	if at := r.LastAt.UTC(); at.After(line.LastAt) {
-		line.LastAt = at
-	}
-}
-
-func (g *refusalGroups) print(s *stdio, window string, asJSON bool) error {
-	slices.SortStableFunc(g.all, func(a, b *refusalLine) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(b.Count, a.Count))
-	})
+// printRefusals prints the kinds by source, the most frequent first.
+func printRefusals(s *stdio, kinds []inbox.Refusal, window string, asJSON bool) error {
+	slices.SortStableFunc(kinds, func(a, b inbox.Refusal) int { return cmp.Compare(a.Source, b.Source) })
 	var total int64
 	var rows [][]string
-	for _, line := range g.all {
+	for i := range kinds {
+		line := describeRefusal(&kinds[i])
 		total += line.Count
 		if asJSON {
 			if err := printJSON(s.out, line); err != nil {

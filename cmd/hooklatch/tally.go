@@ -15,9 +15,12 @@ import (
 const (
 	tallyEvery    = 5 * time.Second
 	tallyPatience = 3 * time.Second // for a flush, also the last one
-	// tallyRows is the most rows of a kind in memory. What would be one more, while
-	// the database is away, is dropped and counted.
-	tallyRows = 1000
+	// tallyRows is the most rows of refusals, and of uses of keys, in memory. What would
+	// be one more refusal is added up as other, one row a minute: the sum stays right.
+	// While the database is away there are that many more of them; then, as with keys at
+	// once, what would be one more is dropped and counted.
+	tallyRows   = 1000
+	tallyOthers = 10
 	// tallyBatch is the most rows in one transaction.
 	tallyBatch = 500
 	// tallyCauses is how many findings of an explanation are remembered.
@@ -43,11 +46,15 @@ type tally struct {
 }
 
 // refusalKind and useKind are what makes a row of the database: names of the
-// configuration and words from closed lists.
+// configuration and words from closed lists. The address is in the sample alone: a
+// flood chooses its addresses, and would push everybody else into other.
 type refusalKind struct {
 	source, reason, keyID, cause string
 	minute                       int64
 }
+
+// otherRefusals is the reason and the code of those that found no row.
+const otherRefusals = "other"
 
 type useKind struct {
 	source, keyID, scheme string
@@ -89,13 +96,18 @@ func (t *tally) refusal(r *proxy.Result, cause string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	row := t.refusals[k]
+	tenant, code := r.Tenant, r.Code
+	if row == nil && len(t.refusals) >= tallyRows {
+		k, tenant, code = refusalKind{reason: otherRefusals, minute: k.minute}, "", otherRefusals
+		row = t.refusals[k]
+	}
 	if row == nil {
-		if len(t.refusals) >= tallyRows {
+		if len(t.refusals) >= tallyRows+tallyOthers {
 			t.dropRefusal()
 			return
 		}
 		row = &inbox.Refusal{
-			Tenant: r.Tenant, Source: r.Source, Minute: now.Truncate(time.Minute), Code: r.Code, Reason: r.Reason, KeyID: keyID, Cause: cause,
+			Tenant: tenant, Source: k.source, Minute: now.Truncate(time.Minute), Code: code, Reason: k.reason, KeyID: k.keyID, Cause: k.cause,
 			FirstAt: now, RequestID: r.RequestID, DeliveryID: strings.Clone(r.DeliveryID), Peer: strings.Clone(r.Peer),
 			BodySize: r.BodyBytes, BodyHash: r.BodyHash,
 		}

@@ -140,7 +140,10 @@ func TestEachKindIsARowOfItsOwn(t *testing.T) {
 		y.request(use, noon)
 		y.request(refused, noon)
 	}
-	if batch = y.take(); dropped.Load() != 6 || len(y.uses)+len(y.refusals)+batch.Len() != 2*tallyRows || batch.Len() != tallyBatch {
+	if other := y.refusals[refusalKind{reason: otherRefusals, minute: noon.Unix() / 60}]; other == nil || other.Count != 3 || other.Source != "" || other.Tenant != "" {
+		t.Errorf("those that found no row: %+v, want 3 of them", other)
+	}
+	if batch = y.take(); dropped.Load() != 3 || len(y.uses)+len(y.refusals)+batch.Len() != 2*tallyRows+1 || batch.Len() != tallyBatch {
 		t.Errorf("%d dropped, %d and %d left, %d in the batch", dropped.Load(), len(y.uses), len(y.refusals), batch.Len())
 	}
 }
@@ -148,9 +151,10 @@ func TestEachKindIsARowOfItsOwn(t *testing.T) {
 func TestTalliesDoNotGrowWhileTheDatabaseIsAway(t *testing.T) {
 	d := &database{}
 	y, dropped, _ := newTestTally(d)
+	now := time.Now()
 	count := func(n int) {
 		for i := range n {
-			y.request(refusedBy(verify.Reason(fmt.Sprint("reason_", i)), "k1"), time.Now())
+			y.request(refusedBy(verify.Reason(fmt.Sprint("reason_", i)), "k1"), now)
 		}
 	}
 	d.away = errors.New("away")
@@ -162,13 +166,14 @@ func TestTalliesDoNotGrowWhileTheDatabaseIsAway(t *testing.T) {
 	if first.Len() != tallyBatch {
 		t.Errorf("%d rows in a batch, want %d", first.Len(), tallyBatch)
 	}
-	for range 10 {
+	for range 2 * tallyOthers {
+		now = now.Add(time.Minute)
 		count(tallyRows * 2)
 		if err := y.flush(t.Context()); err == nil || d.attempted != first || first.Len() != tallyBatch {
 			t.Fatal("the batch that failed is not the one that is tried again")
 		}
 	}
-	if n := len(y.refusals); n != tallyRows || dropped.Load() == 0 {
+	if n := len(y.refusals); n != tallyRows+tallyOthers || dropped.Load() == 0 {
 		t.Errorf("%d rows in memory, %d dropped", n, dropped.Load())
 	}
 	d.away = nil
@@ -179,7 +184,7 @@ func TestTalliesDoNotGrowWhileTheDatabaseIsAway(t *testing.T) {
 	for _, n := range d.refusals {
 		sum += n
 	}
-	if want := int64(tallyRows + 10*tallyRows*2); sum+dropped.Load() != want || len(y.refusals) != 0 {
+	if want := int64(tallyRows + 2*tallyOthers*tallyRows*2); sum+dropped.Load() != want || len(y.refusals) != 0 {
 		t.Errorf("%d written and %d dropped of %d, %d left", sum, dropped.Load(), want, len(y.refusals))
 	}
 	for _, n := range d.batches {
