@@ -114,7 +114,7 @@ sources:
     ordering: latest
     forward: [app]
 destinations:
-  app: {url: "`+app.URL+`"}
+  app: {url: "`+app.URL+`", timeout: 2m}
 `)
 	database := inboxtest.URL(t)
 	pool := openPoolOf(t, database)
