@@ -2,12 +2,15 @@ package consumer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox"
@@ -228,6 +231,77 @@ func (tx vanishingTx) Commit(ctx context.Context) error {
 	close(tx.db.began)
 	<-tx.db.back
 	return tx.Tx.Commit(ctx)
+}
+
+// A program with a login of its own: its business has the rights of that login, and the
+// settlement those of the consumer, in one transaction.
+func TestBusinessHasTheRightsOfItsLogin(t *testing.T) {
+	t.Parallel()
+	_, owner := newStore(t)
+	rows := business(t, owner)
+	pool := asLogin(t, owner, "hooklatch_ingest, hooklatch_consumer")
+	if _, err := owner.Exec(t.Context(), `ALTER TABLE paid OWNER TO `+pool.Config().ConnConfig.User); err != nil {
+		t.Fatal(err)
+	}
+	store, err := inbox.New(pool, inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for revision := range int64(2) {
+		if _, err := store.Accept(t.Context(), ofResource(inbox.OrderStrict, "r", revision)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := func(ctx context.Context, tx pgx.Tx, f Forward) error {
+		var denied *pgconn.PgError
+		nested, err := tx.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := nested.Exec(ctx, `DELETE FROM hooklatch.outbox`); !errors.As(err, &denied) || denied.Code != "42501" {
+			t.Errorf("business on the tables of the inbox: %v, want 42501", err)
+		}
+		if err := nested.Rollback(ctx); err != nil {
+			return err
+		}
+		return pay(ctx, tx, f)
+	}
+	results, stop := startedTx(t, store, pool, h, Config{Tenants: []string{"t1"}})
+	for range 2 {
+		if r := next(t, results); r.Err != nil || r.Settlement.Outcome != inbox.OutcomeAccepted {
+			t.Errorf("%+v", r)
+		}
+	}
+	stop()
+	if rows() != 2 {
+		t.Errorf("%d business rows", rows())
+	}
+}
+
+// asLogin returns a pool of a login that is a member of these roles and inherits nothing.
+func asLogin(t *testing.T, owner *pgxpool.Pool, roles string) *pgxpool.Pool {
+	t.Helper()
+	cfg := owner.Config()
+	cfg.ConnConfig.User, cfg.ConnConfig.Password = "app_"+strings.ToLower(rand.Text()), rand.Text()
+	name := cfg.ConnConfig.User
+	for _, sql := range []string{`CREATE ROLE ` + name + ` LOGIN NOINHERIT PASSWORD '` + cfg.ConnConfig.Password + `'`, `GRANT ` + roles + ` TO ` + name} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		pool.Close()
+		for _, sql := range []string{`DROP OWNED BY ` + name, `DROP ROLE ` + name} {
+			if _, err := owner.Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return pool
 }
 
 func TestNewTxDemands(t *testing.T) {

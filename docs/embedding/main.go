@@ -128,6 +128,7 @@ func run(ctx context.Context) error {
 	}
 	books, err = consumer.NewTx(store, consumer.TxHandlerFunc(book), consumer.TxConfig{DB: booking, Config: consumer.Config{
 		Destination: "books",
+		Tenants:     []string{"acme"},
 		Concurrency: int(booking.Config().MaxConns), // each holds a transaction
 		OnError:     func(err error) { log.Print(err) },
 	}})
