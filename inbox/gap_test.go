@@ -227,3 +227,29 @@ func TestBodyThatIsGoneHoldsAStrictLane(t *testing.T) {
 		t.Error("the reason is missing")
 	}
 }
+
+// What waits, is held or is blocked in a lane is counted once, and what waits behind
+// another is no sign of a slow destination.
+func TestStatsCountLanes(t *testing.T) {
+	s, pool := newStore(t)
+	deadLetter(t, s, ofResource(OrderStrict, "blocked", 1))
+	deadLetter(t, s, delivery("plain", "x"))
+	begun(t, s)
+	accept(t, s, ofResource(OrderStrict, "blocked", 2))
+	arrive(t, s, OrderStrict, 3, 4)
+	accept(t, s, ofResource(OrderLatest, "slow", 1))
+	accept(t, s, ofResource(OrderLatest, "slow", 2))
+	claimAll(t, s, time.Time{})
+	if wantStates(t, pool, "1 blocked, 1 accepted, 1 pending leased, 2 pending waiting, 2 pending waiting, 3 held gap, 4 held waiting gap"); t.Failed() {
+		return
+	}
+	exec(t, pool, `UPDATE hooklatch.outbox SET next_attempt_at = now() - interval '1 hour' WHERE waiting AND state = 'pending'`)
+	stats, err := s.Stats(t.Context())
+	if err != nil || len(stats) != 1 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	d := stats[0]
+	if d.Open[Pending] != 3 || d.Open[Held] != 2 || d.Open[Blocked] != 2 || d.Open[RetryWait] != 0 || d.OldestNew > time.Minute || d.OldestRetry != 0 {
+		t.Errorf("%+v", d)
+	}
+}

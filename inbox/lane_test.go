@@ -567,3 +567,19 @@ func TestRevisionWithIgnoredDifferences(t *testing.T) {
 		t.Errorf("%d conflicts", n)
 	}
 }
+
+// What came late while a later revision was in flight waits, and is superseded when
+// that one is accepted, though nothing else ever comes.
+func TestLateArrivalBesideALaterOneInFlight(t *testing.T) {
+	for _, ordering := range []Ordering{OrderLatest, OrderCoalesce, OrderStrict} {
+		s, pool := newStore(t)
+		arrive(t, s, ordering, 5)
+		first, _ := claimAll(t, s, time.Time{})
+		arrive(t, s, ordering, 3, 4)
+		claimAll(t, s, time.Time{})
+		wantStates(t, pool, "3 pending waiting, 4 pending waiting, 5 pending leased")
+		settle1(t, s, first[0], OutcomeAccepted)
+		wantIDs(t, drain(t, s))
+		wantStates(t, pool, "3 superseded, 4 superseded, 5 accepted")
+	}
+}

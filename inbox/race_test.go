@@ -55,6 +55,9 @@ type scene struct {
 	ids  map[int64]int64 // of the forwards, by revision
 	held []Forward       // what is leased, in the order of the claims
 	ends Outcome         // how those that are held end; 0: accepted
+
+	renewed   *Forward // its lease was prolonged
+	cancelled int64    // the forward of which a person was told that it is cancelled
 }
 
 func (sc *scene) arrive(ordering Ordering, revisions ...int64) {
@@ -128,9 +131,9 @@ func renews(lease int) session {
 		var until time.Time
 		err := tx.QueryRow(ctx, renewSQL, f.ID, f.Token, time.Hour).Scan(&until)
 		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
+			return func() {}, nil
 		}
-		return func() {}, err
+		return func() { sc.renewed = &f }, err
 	}
 }
 
@@ -159,7 +162,23 @@ func replays(revision int64) session {
 }
 
 func cancels(revision int64) session {
-	return acts(func(sc *scene) error { return sc.s.Cancel(sc.t.Context(), sc.ids[revision], me) })
+	return acts(func(sc *scene) error {
+		err := sc.s.Cancel(sc.t.Context(), sc.ids[revision], me)
+		if err == nil {
+			sc.cancelled = sc.ids[revision]
+		}
+		return err
+	})
+}
+
+// works claims and settles, in transactions of its own.
+func works() session {
+	return acts(func(sc *scene) error {
+		for _, f := range sc.claim(time.Time{}) {
+			sc.settle(f, OutcomeAccepted)
+		}
+		return nil
+	})
 }
 
 func releases() session {
@@ -232,6 +251,9 @@ func (sc *scene) finish() (sent []int64) {
 	if n := count(sc.t, sc.pool, `SELECT count(*) FROM hooklatch.outbox WHERE destination = $1 AND lease_until > clock_timestamp()`, sc.to); n > 1 {
 		sc.t.Errorf("%d live leases in one lane", n)
 	}
+	if f := sc.renewed; f != nil && count(sc.t, sc.pool, `SELECT count(*) FROM hooklatch.outbox WHERE id = $1 AND lease_token = $2 AND lease_until IS NOT NULL`, f.ID, f.Token) == 0 {
+		sc.t.Error("a lease that was renewed is lost")
+	}
 	for i, f := range sc.held {
 		outcome := OutcomeAccepted
 		if i == 0 && sc.ends != 0 {
@@ -254,6 +276,12 @@ func (sc *scene) finish() (sent []int64) {
 			sc.settle(f, OutcomeAccepted)
 		}
 	}
+	if n := count(sc.t, sc.pool, `SELECT count(*) FROM hooklatch.outbox WHERE id = $1 AND state <> 'cancelled'`, sc.cancelled); n > 0 {
+		sc.t.Error("what was cancelled is not")
+	}
+	if n := count(sc.t, sc.pool, `SELECT count(*) FROM hooklatch.outbox WHERE destination = $1 AND waiting`, sc.to); n > 0 {
+		sc.t.Errorf("%d wait for ever", n)
+	}
 	return sent
 }
 
@@ -272,6 +300,8 @@ func TestSessionsMeetAtALane(t *testing.T) {
 			claims(nil), claims(nil), "1 accepted, 2 accepted"},
 		{"claim and claim, coalesced", OrderCoalesce, func(sc *scene) { sc.arrive(OrderCoalesce, 1, 2, 3) },
 			claims(nil), claims(nil), "1 superseded, 2 superseded, 3 accepted"},
+		{"claim and a whole run", OrderLatest, func(sc *scene) { sc.arrive(OrderLatest, 1, 2) },
+			claims(nil), works(), "1 accepted, 2 accepted"},
 		{"claim parks while the one before is settled", OrderLatest, func(sc *scene) {
 			sc.arrive(OrderLatest, 1)
 			sc.held = append(sc.held, sc.lease(1))
