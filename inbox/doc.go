@@ -5,7 +5,8 @@
 //
 //   - A delivery is (tenant, source, delivery id), stable over the sender's
 //     retries. The first verified body stays; Accept of the same bytes again is
-//     a duplicate, of other bytes a [ConflictError].
+//     a duplicate, of other bytes a [ConflictError]. For senders that keep to that
+//     less well there are CompareHash, AcceptFirst and BodyGuard of [Delivery].
 //   - A forward is the duty to hand one delivery to one destination. It is born
 //     in the same transaction as its delivery.
 //   - An attempt is one try of a forward, numbered from 1. Attempts are only

@@ -62,6 +62,22 @@ func TestBodyGuardKnowsABodyUnderANewID(t *testing.T) {
 	}
 }
 
+// A commit that sees two tenants keeps their bodies apart.
+func TestBodyGuardKeepsTenantsApartInOneCommit(t *testing.T) {
+	s, _ := newStore(t)
+	accept(t, s, guarded("dlv_1", "x"))
+	foreign := guarded("dlv_2", "x")
+	foreign.Tenant = "t2"
+	batch := members(t, foreign, guarded("dlv_3", "x"))
+	s.acceptBatch(batch)
+	for i, want := range []verdict{{inserted: true}, {byBody: true}} {
+		w := batch[i].work
+		if got := (verdict{w.inserted, !w.same(), w.keptAs != w.key.deliveryID}); batch[i].err != nil || got != want {
+			t.Errorf("member %d: %+v, %v; want %+v", i, got, batch[i].err, want)
+		}
+	}
+}
+
 // The window is judged by the database's time of the first receipt.
 func TestBodyGuardEndsWithItsWindow(t *testing.T) {
 	s, pool := newStore(t)

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 // modelForward is what one forward must look like.
 type modelForward struct {
 	body       string
+	comparing  bool // its source ignores what the two bodies differ in
 	state      State
 	attempts   int
 	free       int
@@ -42,23 +44,49 @@ const (
 
 func (m *model) deliver(t *rapid.T) {
 	id := m.prefix + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id")
-	body := rapid.SampledFrom([]string{"one", "two"}).Draw(t, "body")
+	body := m.prefix + rapid.SampledFrom([]string{"one", "two"}).Draw(t, "body")
+	comparing, guarding := rapid.Bool().Draw(t, "comparing"), rapid.Bool().Draw(t, "guarded")
 	d := delivery(id, body)
+	d.AcceptFirst = rapid.Bool().Draw(t, "accept first")
 	d.Forwards = []NewForward{{Destination: m.prefix}} // each run has a destination of its own
+	if comparing {
+		d.CompareHash = sha256.Sum256([]byte(m.prefix))
+	}
+	if guarding {
+		d.BodyGuard = time.Hour
+	}
 	r, err := m.s.Accept(t.Context(), d)
 	known := m.byID[id]
 	var conflict *ConflictError
 	switch {
-	case known != nil && known.body != body:
-		if !errors.As(err, &conflict) {
+	case known != nil && known.body != body && !(known.comparing && comparing):
+		if d.AcceptFirst {
+			if err != nil || !r.Duplicate || r.Conflict == nil {
+				t.Fatalf("%s: %+v, %v, want a duplicate that is a conflict", id, r, err)
+			}
+		} else if !errors.As(err, &conflict) {
 			t.Fatalf("%s: %v, want a conflict", id, err)
 		}
-	case err != nil || r.Duplicate != (known != nil):
+	case known == nil && guarding && m.twin(body):
+		if err != nil || !r.Duplicate || m.byID[r.DeliveryID] == nil || m.byID[r.DeliveryID].body != body {
+			t.Fatalf("%s: %+v, %v, want a duplicate by its body", id, r, err)
+		}
+	case err != nil || r.Duplicate != (known != nil) || r.Conflict != nil || r.DeliveryID != id:
 		t.Fatalf("%s: %+v, %v; known before: %v", id, r, err, known != nil)
 	case known == nil:
-		m.byID[id] = &modelForward{body: body, state: Pending}
+		m.byID[id] = &modelForward{body: body, comparing: comparing, state: Pending}
 		m.order = append(m.order, id)
 	}
+}
+
+// twin says whether the body is known under some id.
+func (m *model) twin(body string) bool {
+	for _, f := range m.byID {
+		if f.body == body {
+			return true
+		}
+	}
+	return false
 }
 
 // due are the ids that a claim must look at, oldest first.
