@@ -140,6 +140,38 @@ func TestX28_TwoBodiesAtOnce(t *testing.T) {
 	}
 }
 
+// E4: two replicas are sent the same ids in opposite orders, eight at a time.
+func TestCaseE4_TwoReplicasInOppositeOrders(t *testing.T) {
+	t.Parallel()
+	rigs, pool := twoProxies(t)
+	const n = 500
+	var wg sync.WaitGroup
+	for replica, g := range rigs {
+		ids := make(chan int, n)
+		for i := range n {
+			if replica == 1 {
+				i = n - 1 - i
+			}
+			ids <- i
+		}
+		close(ids)
+		for range 8 {
+			wg.Go(func() {
+				for i := range ids {
+					g.send(signed(fmt.Sprint("dlv_", i), body1)).wants(t, 202, "")
+				}
+			})
+		}
+	}
+	wg.Wait()
+	wantRows(t, pool, n, 0)
+	for _, g := range rigs {
+		if len(g.results) != n {
+			t.Errorf("%d answers of one replica, want %d", len(g.results), n)
+		}
+	}
+}
+
 func TestX30_SameIDToTwoSources(t *testing.T) {
 	t.Parallel()
 	pool := inboxtest.New(t)
