@@ -8,6 +8,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 func guarded(id, body string) Delivery {
@@ -273,5 +278,29 @@ func TestBodyGuardReadsFewRows(t *testing.T) {
 	work(8)
 	if n := rowsRead(t, pool); n > 5000 {
 		t.Errorf("32 guarded deliveries read %d rows", n)
+	}
+}
+
+// A pooler that prepares nothing, as database.pooler: pgbouncer asks for.
+func TestBodyGuardWithoutPreparedStatements(t *testing.T) {
+	cfg := inboxtest.New(t).Config()
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := New(pool, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accept(t, s, guarded("dlv_1", "x"))
+	if r := accept(t, s, guarded("dlv_2", "x")); r.DeliveryID != "dlv_1" {
+		t.Errorf("kept as %s", r.DeliveryID)
+	}
+	d := guarded("dlv_1", "y")
+	d.AcceptFirst = true
+	if r := accept(t, s, d); r.Conflict == nil || r.Conflict.Unrecorded != nil {
+		t.Errorf("%+v (%+v)", r, r.Conflict)
 	}
 }
