@@ -22,7 +22,8 @@ func refusalsCommand(s *stdio) *cli.Command {
 		Description: example("Count refused requests by source, reason, key and cause, with one of them as a sample:\n"+
 			"its size, body hash, delivery id and request id. Bodies of refused requests are not\n"+
 			"kept. A cause is there where the server has looked into a signature that did not match,\n"+
-			"at most once a second for each source; – was not looked into. Rows are kept for 30 days.\n"+
+			"at most once a second for each source; – was not looked into. Rows are kept for a week, or\n"+
+			"as long as refusals.keep says.\n"+
 			"The server need not run; one that does is behind by a few seconds. A conflict is none of\n"+
 			"them: it is kept with its delivery (hooklatch events show). In a minute with more than\n"+
 			"1,000 kinds, the rest is added up as other.\n\n"+databaseHelp,
