@@ -8,7 +8,8 @@
 //     a duplicate, of other bytes a [ConflictError]. For senders that keep to that
 //     less well there are CompareHash, AcceptFirst and BodyGuard of [Delivery].
 //   - A forward is the duty to hand one delivery to one destination. It is born
-//     in the same transaction as its delivery.
+//     in the same transaction as its delivery. A delivery without one is kept, and
+//     listed by [Store.Unrouted]; [Store.Route] makes its forwards later.
 //   - An attempt is one try of a forward, numbered from 1. Attempts are only
 //     ever appended.
 //
