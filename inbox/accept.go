@@ -315,11 +315,12 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // nor a pooler's last client decide what a commit means, or what may be written. The
 // tenants are those of the whole batch. The idle timeout frees the
 // keys of a process that has vanished without closing its connection. Scans are off
-// because a plan made while a table was small is kept when it has grown.
+// because a plan made while a table was small is kept when it has grown, and nothing is
+// compiled because a forbidden scan seems dear.
 const settingsSQL = `SELECT set_config('role', '` + string(roleIngest) + `', true), set_config('hooklatch.tenants', $1::text, true),
 	set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '3s', true),
 	set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true),
-	set_config('enable_seqscan', 'off', true)`
+	set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
 
 // insertSQL inserts the candidates that are new, with payload and forwards. All
 // batches of all processes insert in one order, bytewise, so that no two of them

@@ -111,3 +111,28 @@ func TestPlansOfSmallTablesServeLargeOnes(t *testing.T) {
 		})
 	}
 }
+
+// Where the planner has nothing but a scan, which is forbidden, it thinks the statement
+// dear; a server that compiles dear ones would take a second for each.
+func TestNothingIsCompiled(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	for _, r := range []role{roleIngest, roleConsumer, roleAdmin, roleRead} {
+		jit, err := collect(t.Context(), s, r, pgx.RowTo[string], `SHOW jit`)
+		if err != nil || jit[0] != "off" {
+			t.Errorf("%s: jit is %v, %v", r, jit, err)
+		}
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	var jit string
+	if _, err = tx.Exec(t.Context(), settingsSQL, "{t1}"); err == nil {
+		err = tx.QueryRow(t.Context(), `SHOW jit`).Scan(&jit)
+	}
+	if err != nil || jit != "off" {
+		t.Errorf("accept: jit is %q, %v", jit, err)
+	}
+}
