@@ -363,6 +363,7 @@ func (w *laneWorld) check() {
 
 // P01, P09: the server is killed under duplicates, conflicts and lanes of every order.
 func TestP01_P09_PostmasterKilledUnderLanes(t *testing.T) {
+	t.Parallel()
 	cluster := inboxtest.NewCluster(t)
 	w := newLaneWorld(t, cluster)
 	w.run(func() {
@@ -376,6 +377,7 @@ func TestP01_P09_PostmasterKilledUnderLanes(t *testing.T) {
 
 // P09: the connections of those who work on lanes are ended, again and again.
 func TestP09_BackendsTerminatedUnderLanes(t *testing.T) {
+	t.Parallel()
 	cluster := inboxtest.NewCluster(t)
 	w := newLaneWorld(t, cluster)
 	w.run(func() {
