@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -380,6 +381,7 @@ func TestRetryKeepsTheHeadInItsPlace(t *testing.T) {
 			arrive(t, s, c.ordering, 1)
 			first, _ := claimAll(t, s, time.Time{})
 			arrive(t, s, c.ordering, 2, 3)
+			claimAll(t, s, time.Time{}) // they wait now
 			st := settlement(first[0], OutcomeRetry, "5xx")
 			st.Delay = time.Minute
 			if err := s.Settle(t.Context(), st); err != nil {
@@ -392,6 +394,43 @@ func TestRetryKeepsTheHeadInItsPlace(t *testing.T) {
 				wantIDs(t, ids, "r-1")
 			}
 		})
+	}
+}
+
+func TestPausedDestinationHasNothingDueInLanes(t *testing.T) {
+	s, pool := newStore(t)
+	if err := s.SaveDestinations(t.Context(), 0, []Destination{{Name: "app", URL: "http://app"}}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = now(), paused_by = 'me', pause_reason = 'deploy'`)
+	arrive(t, s, OrderStrict, 1, 3)
+	wantIDs(t, drain(t, s))
+	wantStates(t, pool, "1 pending, 3 pending")
+	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = NULL`)
+	wantIDs(t, drain(t, s), "r-1")
+}
+
+// Bodies of lanes and others share what one transaction may hold; the first goes
+// whatever its size.
+func TestClaimOfLargeBodiesInLanes(t *testing.T) {
+	s, _, proxy := faulty(t)
+	s.cfg.MaxBatchBytes = 100
+	for n, size := range []int{60, 40, 300, 60, 41} {
+		d := ofResource(OrderLatest, fmt.Sprint("r", n), 1)
+		if n%2 == 1 {
+			d = delivery(fmt.Sprint("plain", n), "")
+		}
+		d.Body = []byte(strings.Repeat("x", size))
+		d.BodyHash = sha256.Sum256(d.Body)
+		accept(t, s, d)
+	}
+	commits := proxy.Counts().Commits
+	all, _ := claimAll(t, s, time.Time{})
+	if len(all) != 5 {
+		t.Errorf("%d claimed, want 5", len(all))
+	}
+	if n := proxy.Counts().Commits - commits; n < 4 { // no two of 60 and 41, or 300 and another, fit
+		t.Errorf("%d transactions", n)
 	}
 }
 
