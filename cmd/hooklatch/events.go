@@ -19,10 +19,11 @@ func eventsCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "events",
 		Usage: "look at deliveries in the inbox",
-		Description: example("List deliveries, show one, print its body. An id may be a delivery id, an event id, a\n"+
-			"request id, or TYPE/ID of a resource.\n\n"+databaseHelp,
+		Description: example("List deliveries, show one, print its body, follow new ones. An id may be a delivery id,\n"+
+			"an event id, a request id, TYPE/ID of a resource, or 8 hex digits or more of the hash\n"+
+			"of a body.\n\n"+databaseHelp,
 			"hooklatch events list --state blocked"),
-		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s), eventsDiffCommand(s)},
+		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s), eventsDiffCommand(s), eventsTailCommand(s)},
 	}
 }
 
@@ -40,7 +41,9 @@ func eventsListCommand(s *stdio) *cli.Command {
 			&cli.StringFlag{Name: "type", Usage: "only of this event `TYPE`"},
 			&cli.StringFlag{Name: "state", Usage: "only with a forward in this `STATE`: " + strings.Join(stateNames(), " ")},
 			&cli.StringFlag{Name: "destination", Usage: "only with a forward to this destination `NAME`"},
+			&cli.StringFlag{Name: "held", Usage: "only with a forward that is held for this `REASON`: " + strings.Join(holdReasons(), " ")},
 			&cli.BoolFlag{Name: "unrouted", Usage: "only those without any forward"},
+			&cli.BoolFlag{Name: "conflicts", Usage: "only those of whose id other bytes came too"},
 			&cli.StringFlag{Name: "since", Usage: "only received since this `TIME`"},
 			&cli.StringFlag{Name: "until", Usage: "only received before this `TIME`"},
 			&cli.IntFlag{Name: "limit", Value: 50, Usage: "print at most this `NUMBER`; 0 is all"},
@@ -53,6 +56,7 @@ func eventsListCommand(s *stdio) *cli.Command {
 			o := listOptions{which: readWhichDatabase(c), since: c.String("since"), until: c.String("until"), json: c.Bool("json"),
 				filter: inbox.Filter{Source: c.String("source"), Tenant: c.String("tenant"), EventType: c.String("type"),
 					State: inbox.State(c.String("state")), Destination: c.String("destination"), Unrouted: c.Bool("unrouted"),
+					HoldReason: inbox.HoldReason(c.String("held")), Conflict: c.Bool("conflicts"),
 					Limit: c.Int("limit"), After: c.String("after")}}
 			return eventsList(c.Context, s, o)
 		},
@@ -62,6 +66,8 @@ func eventsListCommand(s *stdio) *cli.Command {
 func stateNames() []string {
 	return []string{"pending", "retry_wait", "held", "accepted", "blocked", "superseded", "cancelled"}
 }
+
+func holdReasons() []string { return []string{"gap", "backfill", "unverified", "person"} }
 
 type listOptions struct {
 	which        whichDatabase
@@ -130,7 +136,13 @@ func (o *listOptions) read(now time.Time) (err error) {
 	if o.filter.State != "" && !slices.Contains(stateNames(), string(o.filter.State)) {
 		return usagef("--state retry_wait", "events list: unknown state %q: %s are known", o.filter.State, strings.Join(stateNames(), ", "))
 	}
-	if o.filter.Unrouted && (o.filter.State != "" || o.filter.Destination != "") {
+	if o.filter.HoldReason != "" && !slices.Contains(holdReasons(), string(o.filter.HoldReason)) {
+		return usagef("--held gap", "events list: unknown reason %q: %s are known", o.filter.HoldReason, strings.Join(holdReasons(), ", "))
+	}
+	if o.filter.HoldReason != "" && o.filter.State != "" && o.filter.State != inbox.Held {
+		return usagef("leave --state out", "events list: only what is held has a reason to be held")
+	}
+	if o.filter.Unrouted && (o.filter.State != "" || o.filter.Destination != "" || o.filter.HoldReason != "") {
 		return usagef("leave --unrouted out", "events list: a delivery without forwards is in no state and goes to no destination")
 	}
 	if o.filter.Limit < 0 {
@@ -172,8 +184,12 @@ func (o listOptions) next(cursor string) string {
 	add("--type", o.filter.EventType)
 	add("--state", string(o.filter.State))
 	add("--destination", o.filter.Destination)
+	add("--held", string(o.filter.HoldReason))
 	if o.filter.Unrouted {
 		words = append(words, "--unrouted")
+	}
+	if o.filter.Conflict {
+		words = append(words, "--conflicts")
 	}
 	if !o.filter.Since.IsZero() {
 		add("--since", o.filter.Since.UTC().Format(time.RFC3339))
@@ -194,7 +210,14 @@ func forwardStates(forwards []inbox.Forward) string {
 	}
 	var states []string
 	for _, f := range forwards {
-		states = append(states, f.Destination+" "+string(f.State))
+		state := f.Destination + " " + string(f.State)
+		switch {
+		case f.State == inbox.Held && f.HoldReason != "":
+			state += " (" + string(f.HoldReason) + ")"
+		case f.Waiting && open(f):
+			state += " (waiting)"
+		}
+		states = append(states, state)
 	}
 	return strings.Join(states, ", ")
 }
@@ -202,6 +225,7 @@ func forwardStates(forwards []inbox.Forward) string {
 // deliveryLine is the JSON of a delivery.
 type deliveryLine struct {
 	V              int           `json:"v"`
+	Outcome        string        `json:"outcome,omitempty"` // of the request, in a tail
 	Cursor         string        `json:"cursor"`
 	Tenant         string        `json:"tenant"`
 	Source         string        `json:"source"`

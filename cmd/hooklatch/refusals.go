@@ -79,7 +79,8 @@ func refusals(ctx context.Context, s *stdio, which whichDatabase, source, code, 
 // refusalLine is the JSON of what was refused for one reason.
 type refusalLine struct {
 	V       int           `json:"v"`
-	Source  string        `json:"source"` // empty: the requests belonged to none
+	Outcome string        `json:"outcome,omitempty"` // of the requests, in a tail
+	Source  string        `json:"source"`            // empty: the requests belonged to none
 	Tenant  string        `json:"tenant"`
 	Code    string        `json:"code"`
 	Reason  string        `json:"reason"`
