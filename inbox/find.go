@@ -296,6 +296,20 @@ func scanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 	return d, nil
 }
 
+const oldestSQL = `SELECT received_at FROM hooklatch.inbox ORDER BY received_at, id LIMIT 1`
+
+// Oldest is when the oldest delivery was received that is there; zero: there is none.
+func (s *Store) Oldest(ctx context.Context) (time.Time, error) {
+	times, err := collect(ctx, s, roleRead, pgx.RowTo[time.Time], oldestSQL)
+	if err != nil {
+		return time.Time{}, readError("oldest", err)
+	}
+	if len(times) == 0 {
+		return time.Time{}, nil
+	}
+	return times[0], nil
+}
+
 const payloadSQL = `
 SELECT ` + deliveryColumns + `, p.method, p.raw_query, p.headers, p.body
 FROM hooklatch.inbox i LEFT JOIN hooklatch.payload p ON p.inbox_id = i.id AND p.variant = 0 WHERE i.id = $1`

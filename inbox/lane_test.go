@@ -581,7 +581,10 @@ func TestRevisionWithTwoContents(t *testing.T) {
 			}
 			wantIDs(t, drain(t, s), "first")
 			wantStates(t, pool, "1 accepted, 1 superseded, 1 superseded, 1 superseded")
-			want := []RevisionConflict{{"t1", "src1", "invoice", "r", 1, "other", "first"}, {"t1", "src1", "invoice", "r", 1, "again", "first"}}
+			alarm := func(later string) RevisionConflict {
+				return RevisionConflict{Tenant: "t1", Source: "src1", ResourceType: "invoice", ResourceID: "r", Revision: 1, DeliveryID: later, FirstDeliveryID: "first"}
+			}
+			want := []RevisionConflict{alarm("other"), alarm("again")}
 			slices.SortFunc(alarms, func(a, b RevisionConflict) int { return -strings.Compare(a.DeliveryID, b.DeliveryID) })
 			if !slices.Equal(alarms, want) {
 				t.Errorf("alarms %+v, want %+v", alarms, want)

@@ -1,6 +1,11 @@
 package inbox
 
-import "github.com/jackc/pgx/v5"
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // RevisionConflict is two deliveries that bring the same revision of one resource with
 // different bodies. The first stays; the later one is not sent after it.
@@ -10,6 +15,7 @@ type RevisionConflict struct {
 	Revision                 int64
 	DeliveryID               string // the later one
 	FirstDeliveryID          string
+	NoticedAt                time.Time // set by RevisionConflicts
 }
 
 // revisionConflictSQL compares each forward that is superseded with what came first of
@@ -48,6 +54,27 @@ func (c *claiming) readConflicts(rows pgx.Rows) error {
 			return nil
 		})
 	return err
+}
+
+const revisionConflictsSQL = `
+SELECT i.tenant, i.source, coalesce(i.resource_type, ''), coalesce(i.resource_id, ''), c.revision, i.delivery_id, coalesce(f.delivery_id, ''), c.noticed_at
+FROM (
+	SELECT * FROM hooklatch.revision_conflict WHERE inbox_id = $1
+	UNION (SELECT * FROM hooklatch.revision_conflict WHERE first_id = $1 LIMIT $2)) c
+CROSS JOIN LATERAL (SELECT * FROM hooklatch.inbox WHERE id = c.inbox_id OFFSET 0) i
+LEFT JOIN LATERAL (SELECT delivery_id FROM hooklatch.inbox WHERE id = c.first_id OFFSET 0) f ON true
+ORDER BY c.noticed_at, c.inbox_id`
+
+// RevisionConflicts returns those in which one delivery came first or later, at most 100.
+func (s *Store) RevisionConflicts(ctx context.Context, deliveryID int64) ([]RevisionConflict, error) {
+	conflicts, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (r RevisionConflict, err error) {
+		err = row.Scan(&r.Tenant, &r.Source, &r.ResourceType, &r.ResourceID, &r.Revision, &r.DeliveryID, &r.FirstDeliveryID, &r.NoticedAt)
+		return r, err
+	}, revisionConflictsSQL, deliveryID, 100)
+	if err != nil {
+		return nil, readError("revision conflicts", err)
+	}
+	return conflicts, nil
 }
 
 // tellOrder tells the hooks of a claim that is committed.

@@ -157,6 +157,28 @@ func (s *Store) SaveDestinations(ctx context.Context, configRevision int64, dest
 	return nil
 }
 
+// Pause is a destination that a person has stopped.
+type Pause struct {
+	Destination string
+	At          time.Time
+	By, Reason  string
+}
+
+const pausesSQL = `
+SELECT name, paused_at, coalesce(paused_by, ''), coalesce(pause_reason, '') FROM hooklatch.destination WHERE paused_at IS NOT NULL ORDER BY name`
+
+// Pauses lists the destinations that are paused.
+func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
+	pauses, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (p Pause, err error) {
+		err = row.Scan(&p.Destination, &p.At, &p.By, &p.Reason)
+		return p, err
+	}, pausesSQL)
+	if err != nil {
+		return nil, readError("pauses", err)
+	}
+	return pauses, nil
+}
+
 // quarantine remembers the deliveries that the database refused, so that their
 // retries do not spoil the batches of others.
 type quarantine struct {
