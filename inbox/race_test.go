@@ -369,6 +369,11 @@ func TestSessionsMeetAtALane(t *testing.T) {
 		}, claims(nil), releases(), "1 blocked, 2 accepted"},
 		{"cancel and claim", OrderStrict, func(sc *scene) { sc.arrive(OrderStrict, 1, 2) },
 			claims(nil), cancels(1), ""},
+		{"cancel and claim in a known lane", OrderStrict, func(sc *scene) {
+			sc.arrive(OrderStrict, 1)
+			sc.settle(sc.lease(1), accepted)
+			sc.arrive(OrderStrict, 2, 3)
+		}, claims(nil), cancels(2), ""},
 		{"cancel of what waits and settlement", OrderStrict, func(sc *scene) {
 			sc.arrive(OrderStrict, 1, 2, 3)
 			sc.held = append(sc.held, sc.lease(1))
