@@ -72,8 +72,8 @@ type Delivery struct {
 // NewForward asks for a forward to one destination.
 type NewForward struct {
 	Destination string
-	// Deadline is how long after the receipt the forward may still be tried. The time
-	// that it waits in its lane, or is held, counts. Defaults to 24 hours.
+	// Deadline is how long after the receipt the forward may still be tried; one that
+	// had to wait for its turn in a lane, after its turn has come. Defaults to 24 hours.
 	Deadline time.Duration
 	// Ordering is the order within the delivery's resource. Without a resource or a
 	// revision there is none, whatever it says.

@@ -153,10 +153,14 @@ SELECT o.id, o.revision FROM unnest($1::int8[]) AS k(id)
 CROSS JOIN LATERAL (SELECT id, revision FROM hooklatch.outbox WHERE id = k.id AND ` + inLaneDue + ` OFFSET 0) o`
 
 // frontsSQL reads the first forward of each lane above what is passed. Where that one
-// is coalesced it reads the newest, too, which goes in its place.
+// is coalesced it reads the newest, too, which goes in its place. What has waited for its
+// turn, and was never tried, has all its time before it: others took it, or what was
+// missing did.
 const frontsSQL = `
 SELECT k.id, h.newest, o.id, o.ordering, o.revision, o.state, coalesce(o.hold_reason, ''), o.next_attempt_at <= $2, o.waiting,
-	o.attempts - o.attempts_free, o.expires_at, coalesce(extract(epoch FROM o.gap_timeout) * 1e6, 0)::int8, i.received_at, i.body_size,
+	o.attempts - o.attempts_free,
+	CASE WHEN o.attempts = 0 AND (o.waiting OR o.state = 'held') THEN greatest(o.expires_at, $2 + (o.expires_at - i.received_at)) ELSE o.expires_at END,
+	coalesce(extract(epoch FROM o.gap_timeout) * 1e6, 0)::int8, i.received_at, i.body_size,
 	(SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = o.inbox_id AND variant = 0) IS NULL
 FROM unnest($1::int8[]) AS k(id)
 CROSS JOIN LATERAL (

@@ -175,3 +175,57 @@ func TestCaseE11_ReplayJoinsAtTheBack(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// What waits for others, or for what is missing, has not had its time. A weekend passes:
+// what follows is tried all the same, and what was tried before is not.
+func TestDeadlineBeginsWhenTheTurnComes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		waits   func(*testing.T, *Store)
+		goes    func(*testing.T, *Store)
+		sent    []string
+		expired int
+	}{
+		{"for a gap that closes", func(t *testing.T, s *Store) {
+			arrive(t, s, OrderStrict, 1)
+			drain(t, s)
+			arrive(t, s, OrderStrict, 3, 4)
+			drain(t, s)
+		},
+			func(t *testing.T, s *Store) { arrive(t, s, OrderStrict, 2) }, []string{"r-2", "r-3", "r-4"}, 0},
+		{"for a release", func(t *testing.T, s *Store) {
+			arrive(t, s, OrderStrict, 1)
+			drain(t, s)
+			arrive(t, s, OrderStrict, 3, 4)
+			drain(t, s)
+		},
+			func(t *testing.T, s *Store) {
+				if _, _, err := s.Release(t.Context(), ResourceRef{"t1", "app", "src1", "invoice", "r"}, someone); err != nil {
+					t.Fatal(err)
+				}
+			}, []string{"r-3", "r-4"}, 0},
+		{"behind what is tried too long", func(t *testing.T, s *Store) {
+			arrive(t, s, OrderLatest, 1)
+			all, _ := claimAll(t, s, time.Time{})
+			arrive(t, s, OrderLatest, 2, 3)
+			claimAll(t, s, time.Time{}) // they wait now
+			settle1(t, s, all[0], OutcomeRetry)
+		}, func(*testing.T, *Store) {}, []string{"r-2", "r-3"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			c.waits(t, s)
+			for _, sql := range []string{`UPDATE hooklatch.inbox SET received_at = received_at - interval '60 hours'`,
+				`UPDATE hooklatch.outbox SET expires_at = expires_at - interval '60 hours'`} {
+				exec(t, pool, sql)
+			}
+			c.goes(t, s)
+			wantIDs(t, drain(t, s), c.sent...)
+			if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE blocked_reason = $1`, ReasonDeadlinePassed); n != c.expired {
+				t.Errorf("the time of %d has passed, want %d", n, c.expired)
+			}
+		})
+	}
+}

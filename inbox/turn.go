@@ -32,6 +32,8 @@ const leaseLanesSQL = `
 UPDATE hooklatch.outbox SET
 	state = CASE WHEN state = 'held' THEN CASE WHEN attempts = 0 THEN 'pending' ELSE 'retry_wait' END ELSE state END,
 	hold_reason = NULL, waiting = false, next_attempt_at = least(next_attempt_at, $2),
+	expires_at = CASE WHEN attempts = 0 AND (waiting OR state = 'held') THEN greatest(expires_at, $2::timestamptz + (expires_at
+		- (SELECT received_at FROM hooklatch.inbox i WHERE i.id = inbox_id))) ELSE expires_at END,
 	attempts = attempts + 1, lease_token = lease_token + 1, lease_until = $2::timestamptz + $3::interval
 WHERE id = ANY($1::int8[])
 RETURNING id, state, ordering, inbox_id, attempts, attempts_free, lease_token, lease_until, next_attempt_at, expires_at`
@@ -45,6 +47,8 @@ FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS m(id, in_flight, passed) WHER
 // is still to be superseded. While its gap is open the first stays held.
 const rouseSQL = `
 UPDATE hooklatch.outbox o SET waiting = false,
+	expires_at = CASE WHEN o.attempts = 0 THEN greatest(o.expires_at, coalesce($2::timestamptz, clock_timestamp()) + (o.expires_at
+		- (SELECT received_at FROM hooklatch.inbox i WHERE i.id = o.inbox_id))) ELSE o.expires_at END,
 	hold_reason = CASE WHEN r.gap THEN o.hold_reason END,
 	state = CASE WHEN o.state <> 'held' OR r.gap THEN o.state WHEN o.attempts = 0 THEN 'pending' ELSE 'retry_wait' END,
 	next_attempt_at = CASE WHEN o.state = 'held' THEN coalesce($2::timestamptz, clock_timestamp()) ELSE o.next_attempt_at END

@@ -109,7 +109,7 @@ GRANT SELECT ON hooklatch.inbox, hooklatch.payload, hooklatch.outbox, hooklatch.
     hooklatch.revision_conflict, hooklatch.destination, hooklatch.config_revision TO hooklatch_consumer;
 GRANT INSERT ON hooklatch.attempt, hooklatch.resource, hooklatch.gap, hooklatch.revision_conflict, hooklatch.destination,
     hooklatch.config_revision TO hooklatch_consumer;
-GRANT UPDATE (state, next_attempt_at, attempts, attempts_free, lease_token, lease_until, blocked_reason, settled_at, waiting, hold_reason)
+GRANT UPDATE (state, next_attempt_at, expires_at, attempts, attempts_free, lease_token, lease_until, blocked_reason, settled_at, waiting, hold_reason)
     ON hooklatch.outbox TO hooklatch_consumer;
 GRANT UPDATE (applied, applied_at, deleted, passed, in_flight, touched_at) ON hooklatch.resource TO hooklatch_consumer;
 GRANT UPDATE (first_missing, last_missing, closed_at, closed_by) ON hooklatch.gap TO hooklatch_consumer;

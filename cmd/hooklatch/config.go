@@ -163,7 +163,7 @@ type retryConfig struct {
 	Base        duration `json:"base,omitzero" jsonschema:"bound of the first wait, doubled each time; defaults to 1s"`
 	Cap         duration `json:"cap,omitzero" jsonschema:"longest wait; defaults to 15m"`
 	MaxAttempts int      `json:"max_attempts,omitempty" jsonschema:"attempts that count; defaults to 12"`
-	Deadline    duration `json:"deadline,omitzero" jsonschema:"time after receipt in which attempts begin; defaults to 24h"`
+	Deadline    duration `json:"deadline,omitzero" jsonschema:"time after receipt in which attempts begin, or after its turn came where a delivery had to wait for others of its resource; defaults to 24h"`
 }
 
 type limitsConfig struct {
