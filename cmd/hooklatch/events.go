@@ -265,8 +265,11 @@ type forwardLine struct {
 
 	Ordering   inbox.Ordering   `json:"ordering,omitempty"`
 	HoldReason inbox.HoldReason `json:"hold_reason,omitempty"`
-	Behind     *aheadLine       `json:"behind,omitempty"` // of its lane
-	Gap        *gapLine         `json:"gap,omitempty"`    // in its lane
+	Behind     *aheadLine       `json:"behind,omitempty"`           // of its lane
+	Gap        *gapLine         `json:"gap,omitempty"`              // in its lane
+	Paused     *pauseLine       `json:"paused,omitempty"`           // its destination, in a trace
+	Applied    *int64           `json:"applied_revision,omitempty"` // of a superseded one, in a trace: what overtook it
+	Passed     *int64           `json:"passed_revision,omitempty"`
 
 	Ledger []attemptLine `json:"ledger,omitempty"`
 }
@@ -346,7 +349,11 @@ func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source strin
 		fmt.Fprintf(s.err, "%s  %s  tenant %s  source %s  %s\n", d.ReceivedAt.UTC().Format(time.RFC3339),
 			cell(d.DeliveryID, terminal), d.Tenant, d.Source, cell(d.EventType, terminal))
 	}
-	return inbox.Delivery{}, usagef("--source NAME, or one of the delivery ids above", "%s fits %d deliveries", id, len(chosen))
+	try := "--source NAME, or one of the delivery ids above"
+	if chosen[0].ResourceType+"/"+chosen[0].ResourceID == id {
+		try += ", or " + programName() + " resources show " + shellQuote(id)
+	}
+	return inbox.Delivery{}, usagef(try, "%s fits %d deliveries", id, len(chosen))
 }
 
 // errNoSuch: the inbox has no delivery of that id.

@@ -120,8 +120,8 @@ func notFound(s *stdio, id string, asJSON bool) error {
 		}{1, id, false}), answerNo())
 	}
 	fmt.Fprintf(s.out, "%s is not in the inbox\n", cell(id, isTerminal(s.out)))
-	fmt.Fprintln(s.out, "  looked for   delivery id, event id, request id, TYPE/ID of a resource")
-	fmt.Fprintln(s.out, "  refused?     the server's log has one line a request, with the request id that the sender got too")
+	fmt.Fprintln(s.out, "  looked for   delivery id, event id, request id, TYPE/ID of a resource, hash of a body")
+	fmt.Fprintf(s.out, "  next         %s trace %s\n", programName(), cell(shellQuote(id), isTerminal(s.out)))
 	return answerNo()
 }
 

@@ -3,10 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,11 +16,14 @@ func traceCommand(s *stdio) *cli.Command {
 		Name:      "trace",
 		Usage:     "say where an event went",
 		ArgsUsage: "ANY-ID",
-		Description: example("Show the way of one delivery in the order of time: its receipt, every attempt, and what\n"+
-			"it waits for now. The id may be a delivery id, an event id, a request id, or TYPE/ID of\n"+
-			"a resource. Exit code 1: it is not in the inbox, and where a refused request is known by\n"+
-			"that delivery id or request id, it is shown; 2: the id fits several deliveries.\n\n"+databaseHelp,
-			"hooklatch trace evt_1PqX"),
+		Description: example("Show the way of one delivery in the order of time: its receipt, every attempt, conflicts,\n"+
+			"refusals under its id, what people did, and what it waits for now. The id may be a\n"+
+			"delivery id, an event id, a request id, TYPE/ID of a resource, or 8 hex digits or more of\n"+
+			"the hash of a body; of what was refused and of conflicts too. Exit code 1: it is not in\n"+
+			"the inbox, with what speaks for it or against it; 2: the id fits several deliveries, of\n"+
+			"which --source picks.\n\n"+databaseHelp,
+			"hooklatch trace evt_1PqX",
+			"hooklatch trace 9c1e4b07"),
 		Flags: append(databaseFlags(), sourceFlag()),
 		Action: func(c *cli.Context) error {
 			args, err := arguments(c, "ANY-ID")
@@ -36,8 +35,12 @@ func traceCommand(s *stdio) *cli.Command {
 	}
 }
 
-// maxTracedAttempts bounds the ledger that is read of one forward.
-const maxTracedAttempts = 1000
+// These bound what is read of one delivery.
+const (
+	maxTracedAttempts = 1000 // of one forward
+	maxTracedRefusals = 20
+	maxTracedActs     = 200
+)
 
 // attemptLine is the JSON of an attempt.
 type attemptLine struct {
@@ -63,14 +66,47 @@ type traced struct {
 	Conflicts []conflictLine `json:"conflicts"`
 	Gone      string         `json:"body_gone,omitempty"` // since when, for people
 
+	RevisionConflicts []revisionConflictLine `json:"revision_conflicts"`
+	Refusals          []*refusalLine         `json:"refusals"` // under its ids; nobody has signed them
+	Acts              []actLine              `json:"acts"`     // of people
+
 	receivedAt time.Time // by our clock, from the request id
+}
+
+// revisionConflictLine is the JSON of another body that came with the same revision.
+type revisionConflictLine struct {
+	Revision        int64     `json:"revision"`
+	DeliveryID      string    `json:"delivery_id"` // the later one
+	FirstDeliveryID string    `json:"first_delivery_id"`
+	NoticedAt       time.Time `json:"noticed_at"`
+}
+
+// actLine is the JSON of what a person did.
+type actLine struct {
+	At          time.Time `json:"at"`
+	Actor       string    `json:"actor"`
+	Action      string    `json:"action"`
+	Reason      string    `json:"reason"`
+	Detail      string    `json:"detail,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+}
+
+// pauseLine is the JSON of a pause.
+type pauseLine struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 func trace(ctx context.Context, s *stdio, which whichDatabase, id, source string, asJSON bool) error {
 	return which.withStore(ctx, func(store *inbox.Store) error {
 		d, err := findOne(ctx, s, store, id, source)
 		if errors.Is(err, errNoSuch) {
-			return traceRefused(ctx, s, store, id, asJSON)
+			m, err := readMissing(ctx, store, which.kept(), id, source, time.Now())
+			if err != nil {
+				return err
+			}
+			return m.print(s, asJSON)
 		}
 		if err != nil {
 			return err
@@ -104,9 +140,13 @@ func readTrace(ctx context.Context, store *inbox.Store, d *inbox.Delivery) (trac
 		return traced{}, err
 	}
 	t := traced{V: 1, Found: true, Delivery: describeDelivery(d, forwards), Conflicts: describeConflicts(conflicts),
-		receivedAt: receivedAt(d)}
-	if err := addPlaces(ctx, store, forwards, t.Delivery.Forwards); err != nil {
-		return traced{}, err
+		RevisionConflicts: []revisionConflictLine{}, Refusals: []*refusalLine{}, Acts: []actLine{}, receivedAt: receivedAt(d)}
+	for _, add := range []func(context.Context, *inbox.Store, *inbox.Delivery, []inbox.Forward) error{
+		t.addWaits, t.addRevisions, t.addRefusals, t.addActs,
+	} {
+		if err := add(ctx, store, d, forwards); err != nil {
+			return traced{}, err
+		}
 	}
 	for i, f := range forwards {
 		for a, err := range store.Attempts(ctx, inbox.AttemptFilter{ForwardID: f.ID, Limit: maxTracedAttempts}) {
@@ -119,6 +159,72 @@ func readTrace(ctx context.Context, store *inbox.Store, d *inbox.Delivery) (trac
 		}
 	}
 	return t, nil
+}
+
+// addWaits says what open forwards wait for, and what overtook superseded ones.
+func (t *traced) addWaits(ctx context.Context, store *inbox.Store, d *inbox.Delivery, forwards []inbox.Forward) error {
+	if err := addPlaces(ctx, store, forwards, t.Delivery.Forwards); err != nil {
+		return err
+	}
+	pauses, err := store.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	for i, f := range forwards {
+		line := &t.Delivery.Forwards[i]
+		for _, p := range pauses {
+			if p.Destination == f.Destination && (open(f) || f.State == inbox.Held) {
+				line.Paused = &pauseLine{p.At.UTC(), p.By, p.Reason}
+			}
+		}
+		if f.State != inbox.Superseded {
+			continue
+		}
+		filter := inbox.ResourceFilter{Name: d.ResourceType + "/" + d.ResourceID, Tenant: d.Tenant, Source: d.Source, Destination: f.Destination, Most: 1}
+		for r, err := range store.Resources(ctx, filter) {
+			if err != nil {
+				return err
+			}
+			line.Applied, line.Passed = r.Applied, r.Passed
+		}
+	}
+	return nil
+}
+
+func (t *traced) addRevisions(ctx context.Context, store *inbox.Store, d *inbox.Delivery, _ []inbox.Forward) error {
+	conflicts, err := store.RevisionConflicts(ctx, d.ID)
+	for _, c := range conflicts {
+		t.RevisionConflicts = append(t.RevisionConflicts, revisionConflictLine{c.Revision, c.DeliveryID, c.FirstDeliveryID, c.NoticedAt.UTC()})
+	}
+	return err
+}
+
+func (t *traced) addRefusals(ctx context.Context, store *inbox.Store, d *inbox.Delivery, _ []inbox.Forward) error {
+	for r, err := range store.Refusals(ctx, inbox.RefusalFilter{ID: d.DeliveryID, Limit: maxTracedRefusals}) {
+		if err != nil {
+			return err
+		}
+		if r.Source == d.Source {
+			t.Refusals = append(t.Refusals, describeRefusal(&r))
+		}
+	}
+	return nil
+}
+
+func (t *traced) addActs(ctx context.Context, store *inbox.Store, d *inbox.Delivery, forwards []inbox.Forward) error {
+	for a, err := range store.Acts(ctx, inbox.ActFilter{Delivery: d.ID, Limit: maxTracedActs}) {
+		if err != nil {
+			return err
+		}
+		line := actLine{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason, Detail: a.Detail}
+		for _, f := range forwards {
+			if f.ID == a.ForwardID {
+				line.Destination = f.Destination
+			}
+		}
+		t.Acts = append(t.Acts, line)
+	}
+	return nil
 }
 
 // receivedAt is when the request came in: its id holds the time. The commit can
@@ -134,167 +240,3 @@ func receivedAt(d *inbox.Delivery) time.Time {
 	return at
 }
 
-// traceLine is one line of a trace.
-type traceLine struct {
-	at    time.Time
-	who   string
-	what  string
-	state string // of the forward after it
-}
-
-// lines puts everything that happened in the order of time.
-func (t traced) lines() []traceLine {
-	d := t.Delivery
-	lines := []traceLine{
-		{t.receivedAt, "received", fmt.Sprintf("request %s from %s, %d bytes, key %s", orDash(d.RequestID), orDash(d.Peer), d.BodySize, orDash(d.KeyID)), ""},
-		{d.ReceivedAt, "accepted", fmt.Sprintf("body hash %s…, configuration %d", d.BodyHash[:8], d.ConfigRevision), ""},
-	}
-	for _, f := range d.Forwards {
-		lines = append(lines, f.lines()...)
-	}
-	for _, c := range t.Conflicts {
-		what := fmt.Sprintf("other bytes, body hash %s…, key %s", c.BodyHash[:8], orDash(c.KeyID))
-		if c.Seen > 1 {
-			what += fmt.Sprintf("   ×%d until %s", c.Seen, c.LastSeenAt.Format("15:04:05"))
-		}
-		lines = append(lines, traceLine{c.FirstSeenAt, "conflict", what, ""})
-	}
-	slices.SortStableFunc(lines, func(a, b traceLine) int { return a.at.Compare(b.at) })
-	return lines
-}
-
-// lines are the attempts of a forward; equal ones in a row are one line.
-func (f forwardLine) lines() (lines []traceLine) {
-	for i := 0; i < len(f.Ledger); {
-		a := f.Ledger[i]
-		same := i + 1
-		for same < len(f.Ledger) && f.Ledger[same].equal(a) {
-			same++
-		}
-		line := traceLine{at: a.EndedAt, who: f.Destination, what: fmt.Sprintf("attempt %d   %s", a.Number, a.text())}
-		if same-i > 1 {
-			last := f.Ledger[same-1]
-			line.what = fmt.Sprintf("attempts %d to %d   %s   ×%d until %s", a.Number, last.Number, a.outcome(), same-i, last.EndedAt.Format("15:04:05"))
-		}
-		if same == len(f.Ledger) && !a.Late {
-			line.state = string(f.State)
-		}
-		lines = append(lines, line)
-		i = same
-	}
-	return lines
-}
-
-// equal says whether two attempts ended alike.
-func (a attemptLine) equal(b attemptLine) bool {
-	return a.Class == b.Class && a.Status == b.Status && a.Error == b.Error && a.Late == b.Late && string(a.Answer) == string(b.Answer)
-}
-
-// outcome is the status, or the kind of end without one.
-func (a attemptLine) outcome() string {
-	if a.Status != 0 {
-		return fmt.Sprint(a.Status)
-	}
-	return a.Class
-}
-
-func (a attemptLine) text() string {
-	text := a.outcome()
-	if a.duration > 0 {
-		text += " in " + shortDuration(a.duration)
-	}
-	if a.Error != "" && a.Status == 0 {
-		text += "   " + a.Error
-	}
-	if len(a.Answer) > 0 && a.Class != "2xx" {
-		text += fmt.Sprintf("   %q", beginning(strings.ToValidUTF8(string(a.Answer), "?"), 60))
-	}
-	if a.Late {
-		text += "   late: its lease was lost, nothing changed"
-	}
-	return text
-}
-
-// beginning cuts s to n characters.
-func beginning(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n]) + "…"
-}
-
-func shortDuration(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
-func (t traced) print(w io.Writer, terminal bool, now time.Time) error {
-	d, lines := t.Delivery, t.lines()
-	format, day := "15:04:05.000", lines[0].at.UTC().Format(time.DateOnly)
-	if lines[len(lines)-1].at.UTC().Format(time.DateOnly) != day {
-		format = "01-02 15:04:05"
-	}
-	fmt.Fprintf(w, "%s   %s   tenant %s   source %s   %s (UTC)   %s\n", cell(d.DeliveryID, terminal), cell(orDash(d.EventType), terminal),
-		d.Tenant, d.Source, day, counted(len(d.Forwards), "forward"))
-	who := len("received")
-	for _, l := range lines {
-		who = max(who, len(l.who))
-	}
-	row := func(when, name, what, state string) {
-		line := fmt.Sprintf("  %-*s  %-*s  %s", len(format), when, who, name, what)
-		if state != "" {
-			line = fmt.Sprintf("%-84s  %s", line, state)
-		}
-		fmt.Fprintln(w, cell(line, terminal))
-	}
-	for _, l := range lines {
-		row(l.at.UTC().Format(format), l.who, l.what, l.state)
-	}
-	for _, f := range d.Forwards {
-		if f.Attempts > 0 && len(f.Ledger) == 0 && f.LeaseUntil == nil {
-			row("now", f.Destination, fmt.Sprintf("%s after %s, of which retention has removed the ledger", f.State, counted(f.Attempts, "attempt")), "")
-		}
-		if now := f.waits(now); now != "" {
-			row("now", f.Destination, now, "")
-		}
-	}
-	if len(d.Forwards) == 0 {
-		row("now", "–", d.unrouted(), "")
-	}
-	events := programName() + " events "
-	next := events + "show " + shellQuote(d.DeliveryID)
-	if t.Gone == "" {
-		next += "   |   " + events + "body " + shellQuote(d.DeliveryID) + " --pretty"
-	} else {
-		row("now", "body", t.Gone, "")
-	}
-	_, err := fmt.Fprintf(w, "  %-*s  %s\n", len(format), "next", cell(next, terminal))
-	return err
-}
-
-// waits says what a forward that is not settled waits for.
-func (f forwardLine) waits(now time.Time) string {
-	switch {
-	case f.LeaseUntil != nil && f.LeaseUntil.After(now):
-		return fmt.Sprintf("attempt %d is under way, lease until %s", f.Attempts, f.LeaseUntil.Format("15:04:05"))
-	case f.State == inbox.Blocked:
-		return fmt.Sprintf("blocked (%s) after %s: only a person moves it", orDash(f.BlockedReason), counted(f.Attempts, "attempt"))
-	case f.place(now) != "":
-		return fmt.Sprintf("%s: %s", f.State, f.place(now))
-	case f.NextAttemptAt == nil:
-		return ""
-	case f.ExpiresAt != nil && !f.ExpiresAt.After(now):
-		return fmt.Sprintf("%s, its time ended %s: no attempt begins any more", f.State, f.ExpiresAt.Format(time.RFC3339))
-	case f.NextAttemptAt.After(now):
-		return fmt.Sprintf("%s, attempt %d in %s", f.State, f.Attempts+1, shortDuration(f.NextAttemptAt.Sub(now)))
-	}
-	return fmt.Sprintf("%s, attempt %d is due: a running server takes it", f.State, f.Attempts+1)
-}
