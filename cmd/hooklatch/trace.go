@@ -239,4 +239,3 @@ func receivedAt(d *inbox.Delivery) time.Time {
 	}
 	return at
 }
-
