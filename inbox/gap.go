@@ -45,11 +45,11 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
 	SELECT i.id, i.revision FROM (
 		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE resource_id = r.resource_id AND resource_type = r.resource_type
-			AND revision > r.passed AND revision < k.front ORDER BY revision LIMIT 1000)
+			AND revision > r.passed AND revision < k.front AND tenant || '' = r.tenant AND source || '' = r.source ORDER BY revision LIMIT 1000)
 		UNION ALL
 		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE r.resource_type = '' AND resource_id = r.resource_id
-			AND resource_type IS NULL AND revision > r.passed AND revision < k.front ORDER BY revision LIMIT 1000)) i
-	WHERE i.tenant = r.tenant AND i.source = r.source) a
+			AND resource_type IS NULL AND revision > r.passed AND revision < k.front AND tenant || '' = r.tenant AND source || '' = r.source
+			ORDER BY revision LIMIT 1000)) i) a
 WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = a.id AND o.destination = r.destination
 	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked')) IS NULL
 ORDER BY k.id, a.revision`

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -227,5 +228,28 @@ func TestDeadlineBeginsWhenTheTurnComes(t *testing.T) {
 				t.Errorf("the time of %d has passed, want %d", n, c.expired)
 			}
 		})
+	}
+}
+
+// Many sources may have a resource of the same type and id: each has its own lane.
+func TestManySourcesHaveTheSameResource(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	exec(t, pool, `INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, resource_type, resource_id, revision)
+		SELECT 't1', 'src' || n, 'r-' || v, sha256('x'), 1, 'invoice', 'r', v FROM generate_series(2, 1500) n, generate_series(2, 3) v`)
+	arrive(t, s, OrderStrict, 1, 2, 3, 4)
+	twin := ofResource(OrderStrict, "r", 2)
+	twin.DeliveryID, twin.Body = "twin", []byte("another body")
+	twin.BodyHash = sha256.Sum256(twin.Body)
+	accept(t, s, twin)
+	if err := s.Cancel(t.Context(), resources(t, s, ResourceFilter{Name: "invoice/r", Source: "src1"})[0].Open[3].ID, someone); err != nil { // revision 3
+		t.Fatal(err)
+	}
+	wantIDs(t, drain(t, s), "r-1", "r-2", "r-4")
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.revision_conflict`); n != 1 {
+		t.Errorf("%d conflicts of revisions, want 1", n)
+	}
+	if all := resources(t, s, ResourceFilter{Name: "invoice/r", Source: "src1"}); len(all) != 1 || *all[0].Applied != 4 {
+		t.Errorf("%+v", all)
 	}
 }

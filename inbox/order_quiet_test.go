@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 )
 
@@ -184,8 +185,11 @@ func (m *orderModel) settleDown(t *rapid.T) {
 
 // lookAfter is a person who finds what only people move; false: there is nothing.
 func (m *orderModel) lookAfter(t *rapid.T) (did bool) {
-	for _, r := range m.rows {
+	for _, a := range m.all {
+		r, arrived := m.rows[a.d.DeliveryID]
 		switch {
+		case !arrived:
+			continue
 		case r.state == Blocked && r.reason == ReasonDeadlinePassed && !m.byID[r.deliveryID].gone:
 			m.cancelOf(t, r) // it can never be sent again
 		case r.state == Blocked && m.byID[r.deliveryID].gone:
@@ -253,9 +257,38 @@ func (m *orderModel) wantInOrderEnd(t *rapid.T) {
 			t.Errorf("lane %v ended with %q, deleted %v; in order it is %q, %v", l, truth.body, truth.deleted, e.last.d.Body, e.last.d.Deleted)
 		}
 	}
+	m.wantConflicts(t)
 	for id, r := range m.rows {
 		if r.ordering == OrderNone && r.state != Accepted && !m.byID[id].gone {
 			t.Errorf("%v has no order, and was not sent", r)
+		}
+	}
+}
+
+// wantConflicts demands a line for each delivery that was not sent and says of its
+// revision something else than the first, and for no other revision.
+func (m *orderModel) wantConflicts(t *rapid.T) {
+	rows, err := m.pool.Query(t.Context(), `SELECT i.delivery_id FROM hooklatch.revision_conflict c JOIN hooklatch.inbox i ON i.id = c.inbox_id
+		JOIN hooklatch.outbox o ON o.inbox_id = i.id WHERE o.destination = $1`, m.destination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := map[string]*orderArrival{}
+	for _, a := range m.arrivalsInOrder() {
+		if a.d.Revision == nil {
+			continue
+		}
+		key := fmt.Sprint(a.d.Source, a.d.ResourceID, " ", *a.d.Revision)
+		if first[key] == nil {
+			first[key] = a
+		}
+		differs, id := string(first[key].d.Body) != string(a.d.Body), a.d.DeliveryID
+		if was := slices.Contains(told, id); was && !differs || differs && !was && m.rows[id].state == Superseded {
+			t.Errorf("%v differs from the first of its revision: %v, told: %v\nthe first: %v", m.rows[id], differs, was, m.rows[first[key].d.DeliveryID])
 		}
 	}
 }

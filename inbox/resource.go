@@ -52,14 +52,16 @@ type Resource struct {
 }
 
 // recentSQL are the deliveries of the resource with the highest revisions: so far back
-// goes a look for what no index of lanes holds. $1 and $2 are its id and type.
+// goes a look for what no index of lanes holds. $1 and $2 are its id and type, $3 and $4
+// source and tenant, empty: any. They are compared in a form that no index serves: the
+// planner might take that of the source, and read all its deliveries.
 const recentSQL = `
 	SELECT id, tenant, source FROM (
 		(SELECT id, tenant, source FROM hooklatch.inbox WHERE resource_id = $1 AND resource_type = $2 AND revision IS NOT NULL
-			ORDER BY revision DESC LIMIT 100)
+			AND $3 IN ('', source || '') AND $4 IN ('', tenant || '') ORDER BY revision DESC LIMIT 100)
 		UNION ALL
 		(SELECT id, tenant, source FROM hooklatch.inbox WHERE $2 = '' AND resource_id = $1 AND resource_type IS NULL AND revision IS NOT NULL
-			ORDER BY revision DESC LIMIT 100)) both_spellings`
+			AND $3 IN ('', source || '') AND $4 IN ('', tenant || '') ORDER BY revision DESC LIMIT 100)) both_spellings`
 
 // resourcesSQL are the lanes of a resource: those that a claim has met, and those in
 // which its latest deliveries still wait for the first one.
@@ -74,7 +76,7 @@ lanes AS (
 		SELECT destination, lane FROM hooklatch.outbox WHERE inbox_id = i.id AND lane IS NOT NULL OFFSET 0) o
 	WHERE NOT EXISTS (SELECT FROM hooklatch.resource r WHERE r.destination = o.destination AND r.lane = o.lane))
 SELECT * FROM lanes
-WHERE ($3 = '' OR source = $3) AND ($4 = '' OR destination = $4) AND ($5 = '' OR tenant = $5)
+WHERE ($3 = '' OR source = $3) AND ($4 = '' OR tenant = $4) AND ($5 = '' OR destination = $5)
 ORDER BY destination, source, tenant LIMIT 1000`
 
 // Resources reads the lanes of one resource, by destination, source and tenant.
@@ -90,7 +92,7 @@ func (s *Store) Resources(ctx context.Context, f ResourceFilter) iter.Seq2[Resou
 			err = row.Scan(&r.ID, &r.Tenant, &r.Source, &r.Destination, &r.lane, &r.Applied, &at, &r.Deleted, &r.Passed)
 			r.ResourceType, r.ResourceID, r.AppliedAt = resourceType, resourceID, timeOr(at)
 			return r, err
-		}, resourcesSQL, toText(resourceID), toText(resourceType), f.Source, f.Destination, f.Tenant)
+		}, resourcesSQL, toText(resourceID), toText(resourceType), f.Source, f.Tenant, f.Destination)
 		if err != nil {
 			yield(Resource{}, readError("resources", err))
 			return
@@ -130,9 +132,9 @@ const besideSQL = `
 WITH recent AS (` + recentSQL + `)
 SELECT ` + standsColumns + ` FROM (
 	SELECT o.* FROM recent CROSS JOIN LATERAL (
-		SELECT * FROM hooklatch.outbox WHERE inbox_id = recent.id AND destination = $3 OFFSET 0) o
-	WHERE o.lane = $4 AND (o.state = 'blocked' AND o.ordering <> 'strict'
-		OR o.revision <= $5 AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))) o` + ofDelivery
+		SELECT * FROM hooklatch.outbox WHERE inbox_id = recent.id AND destination = $5 OFFSET 0) o
+	WHERE o.lane = $6 AND (o.state = 'blocked' AND o.ordering <> 'strict'
+		OR o.revision <= $7 AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))) o` + ofDelivery
 
 const inFlightSQL = `SELECT ` + standsColumns + ` FROM (
 	SELECT o.* FROM hooklatch.resource r JOIN hooklatch.outbox o ON o.id = r.in_flight
@@ -147,7 +149,7 @@ func (r *Resource) read(ctx context.Context, tx pgx.Tx, most int) (err error) {
 	if r.More = len(r.Open) > most; r.More {
 		r.Open = r.Open[:most]
 	}
-	beside, err := standing(ctx, tx, besideSQL, toText(r.ResourceID), toText(r.ResourceType), r.Destination, r.lane, passed)
+	beside, err := standing(ctx, tx, besideSQL, toText(r.ResourceID), toText(r.ResourceType), r.Source, r.Tenant, r.Destination, r.lane, passed)
 	if err != nil {
 		return err
 	}

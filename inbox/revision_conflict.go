@@ -32,11 +32,12 @@ found AS (
 		first_value(x.body_hash) OVER w AS first_hash, first_value(x.compare_hash) OVER w AS first_compare
 	FROM k CROSS JOIN LATERAL (
 		(SELECT id, tenant, source, delivery_id, body_hash, compare_hash FROM hooklatch.inbox
-			WHERE resource_id = k.resource_id AND resource_type = k.resource_type AND revision = k.revision LIMIT 100)
+			WHERE resource_id = k.resource_id AND resource_type = k.resource_type AND revision = k.revision
+				AND tenant || '' = k.tenant AND source || '' = k.source LIMIT 100)
 		UNION ALL
 		(SELECT id, tenant, source, delivery_id, body_hash, compare_hash FROM hooklatch.inbox
-			WHERE k.resource_type IS NULL AND resource_id = k.resource_id AND resource_type IS NULL AND revision = k.revision LIMIT 100)) x
-	WHERE x.tenant = k.tenant AND x.source = k.source
+			WHERE k.resource_type IS NULL AND resource_id = k.resource_id AND resource_type IS NULL AND revision = k.revision
+				AND tenant || '' = k.tenant AND source || '' = k.source LIMIT 100)) x
 	WINDOW w AS (PARTITION BY k.tenant, k.source, k.resource_type, k.resource_id, k.revision ORDER BY x.id)),
 new AS (
 	INSERT INTO hooklatch.revision_conflict (inbox_id, tenant, first_id, revision, noticed_at)
