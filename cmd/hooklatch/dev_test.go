@@ -411,6 +411,29 @@ func TestDevSaysThatItsPortIsTaken(t *testing.T) {
 	}
 }
 
+// A jump of revisions is seen where the source has an order, and nowhere else.
+func TestDevShowsAJumpOfRevisions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ ordering, held string }{{"strict", "held"}, {"none", "accepted"}} {
+		d := startDev(t, "", "--ordering", c.ordering)
+		code, output := d.send("--break", "revision")
+		if code != 0 || strings.Count(output, "202 accepted") != 2 {
+			t.Errorf("send --break revision: exit code %d\n%s", code, output)
+		}
+		lines := strings.Split(output, "\n")
+		id := strings.Fields(lines[1])[2]
+		eventually(t, id+" is "+c.held, func() bool {
+			p := start(t, d.env, "events", "show", id)
+			return p.wait() == 0 && strings.Contains(p.output(), "echo   "+c.held)
+		})
+		gaps := start(t, d.env, "resources", "gaps", "--json")
+		if gaps.wait() != 0 || strings.Contains(gaps.output(), `"first_missing":2`) != (c.ordering == "strict") {
+			t.Errorf("gaps under %s: %s", c.ordering, gaps.output())
+		}
+		d.end()
+	}
+}
+
 func TestDevRefusesWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
