@@ -362,7 +362,7 @@ func newRush(t *testing.T, address string, each int) (*rush, *codes) {
 func TestRushWithUnhelpfulDefaults(t *testing.T) {
 	t.Parallel()
 	cluster := inboxtest.NewCluster(t, "default_transaction_isolation=repeatable read", "synchronous_commit=off")
-	r, seen := newRush(t, cluster.URL(), 80)
+	r, seen := newRush(t, cluster.URL(), 40)
 	if n := count(t, r.stores[0].pool, `SELECT (current_setting('synchronous_commit') || current_setting('transaction_isolation') = 'offrepeatable read')::int`); n != 1 {
 		t.Fatal("void: the defaults are not what they were set to")
 	}
@@ -374,7 +374,7 @@ func TestRushWithUnhelpfulDefaults(t *testing.T) {
 
 func TestRushThroughAPooler(t *testing.T) {
 	t.Parallel()
-	r, seen := newRush(t, inboxtest.Pooler(t, inboxtest.URL(t), 4)+"&default_query_exec_mode=exec", 60)
+	r, seen := newRush(t, inboxtest.Pooler(t, inboxtest.URL(t), 4)+"&default_query_exec_mode=exec", 30)
 	r.run(func() {})
 	if len(seen.n) != 0 {
 		t.Errorf("errors: %v", seen.n)
@@ -386,7 +386,7 @@ func TestRushThroughAPooler(t *testing.T) {
 func TestRushWhileAColumnChangesItsType(t *testing.T) {
 	t.Parallel()
 	address := inboxtest.URL(t)
-	r, seen := newRush(t, address, 60)
+	r, seen := newRush(t, address, 40)
 	r.run(func() {
 		conn, err := pgx.Connect(t.Context(), address)
 		if err != nil {
