@@ -81,8 +81,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
 	SELECT method, raw_query, headers, body FROM hooklatch.payload WHERE inbox_id = k.id AND variant = 0 OFFSET 0) p`
 
-// dueTenantsSQL finds the tenants of what is due first. Others follow when that is
-// leased.
+// dueTenantsSQL finds the tenants of what is due first, and of the gaps that are to be
+// looked at. Others follow when that is leased.
 const dueTenantsSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now)
 SELECT DISTINCT tenant FROM (
@@ -90,17 +90,18 @@ SELECT DISTINCT tenant FROM (
 		AND next_attempt_at <= (SELECT now FROM t) AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 	ORDER BY next_attempt_at, id LIMIT 1000)
 	UNION ALL
-	(SELECT tenant FROM hooklatch.outbox WHERE destination = $2 AND lane IS NOT NULL AND NOT waiting
-		AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')
+	(SELECT tenant FROM hooklatch.outbox WHERE destination = $2 AND ` + inLaneDue + `
 		AND next_attempt_at <= (SELECT now FROM t) AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
-	ORDER BY next_attempt_at, id LIMIT 1000)) due`
+	ORDER BY next_attempt_at, id LIMIT 1000)
+	UNION ALL
+	(SELECT tenant FROM hooklatch.gap WHERE closed_at IS NULL AND resource > $3 ORDER BY resource LIMIT $4)) due`
 
 func (s *Store) dueTenants(ctx context.Context, r ClaimRequest) ([]string, error) {
 	var now *time.Time
 	if !r.Now.IsZero() {
 		now = &r.Now
 	}
-	return collect(ctx, s, roleRead, pgx.RowTo[string], dueTenantsSQL, now, r.Destination)
+	return collect(ctx, s, roleRead, pgx.RowTo[string], dueTenantsSQL, now, r.Destination, s.looked.last(r.Destination), gapsLooked)
 }
 
 // laneRounds is how many transactions of one Claim look at lanes.
@@ -132,7 +133,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		}
 		var c *claiming
 		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) error {
-			c = &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes, window: window}
+			c = &claiming{ClaimRequest: r, maxBytes: s.cfg.MaxBatchBytes, window: window, gap: s.looked.last(r.Destination)}
 			return c.run(ctx, tx)
 		})
 		if err != nil && len(all) > 0 {
@@ -144,6 +145,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		if len(c.claimed) > 0 {
 			failpoint("after_claim")
 		}
+		s.looked.set(r.Destination, c.gap)
 		s.tellOrder(c)
 		// A claim that comes back with fewer than asked for means that nothing more
 		// is due.
@@ -160,7 +162,8 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 type claiming struct {
 	ClaimRequest
 	maxBytes int
-	window   int // how much that is due in lanes is looked at; 0: none
+	window   int   // how much that is due in lanes is looked at; 0: none
+	gap      int64 // the open gap that was looked at last
 
 	claimed   []Forward
 	due       int // outside lanes
@@ -177,10 +180,14 @@ func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
 	if !c.Now.IsZero() {
 		now = &c.Now
 	}
-	var lanes dueLanes
+	lanes := dueLanes{met: map[string][]int64{}, made: map[string]bool{}}
 	batch := &pgx.Batch{}
 	if c.window > 0 {
 		batch.Queue(laneDueSQL, now, c.Destination, c.window).Query(lanes.read)
+		batch.Queue(laneArrivedSQL, now, c.Destination, c.gap, gapsLooked).Query(func(rows pgx.Rows) (err error) {
+			c.gap, err = lanes.readArrived(rows)
+			return err
+		})
 	}
 	batch.Queue(claimSQL, now, c.MaxAttempts, c.Destination, c.Limit, c.Lease, c.ConfigRevision, c.maxBytes, min(c.window, c.Limit)).Query(c.read)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -188,7 +195,7 @@ func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
 	}
 	// Where lanes kept all places, nothing tells whether more is due outside them.
 	c.more = len(c.claimed) < c.due || c.due == 0 && lanes.found >= c.Limit
-	if lanes.found > 0 && len(c.claimed) < c.Limit {
+	if len(lanes.lanes) > 0 && len(c.claimed) < c.Limit {
 		if err := c.claimLanes(ctx, tx, &lanes); err != nil {
 			return err
 		}

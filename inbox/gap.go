@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,64 @@ CROSS JOIN LATERAL (
 WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = a.id AND o.destination = r.destination
 	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked')) IS NULL
 ORDER BY k.id, a.revision`
+
+// gapsLooked is how many open gaps each claim looks at.
+const gapsLooked = 20
+
+// laneArrivedSQL looks at the next open gaps, and says which lanes of the destination
+// have got what was missing first: what arrives without a forward to it leads no claim
+// there.
+const laneArrivedSQL = `
+SELECT g.resource, r.lane, r.destination = $2 AND (
+	EXISTS (SELECT FROM hooklatch.inbox i WHERE i.resource_id = r.resource_id AND i.resource_type = r.resource_type
+		AND i.revision = g.first_missing AND i.source || '' = r.source AND i.tenant || '' = r.tenant)
+	OR r.resource_type = '' AND EXISTS (SELECT FROM hooklatch.inbox i WHERE i.resource_id = r.resource_id AND i.resource_type IS NULL
+		AND i.revision = g.first_missing AND i.source || '' = r.source AND i.tenant || '' = r.tenant)),
+	coalesce($1::timestamptz, clock_timestamp())
+FROM (SELECT resource, first_missing FROM hooklatch.gap WHERE closed_at IS NULL AND resource > $3 ORDER BY resource LIMIT $4) g
+CROSS JOIN LATERAL (SELECT * FROM hooklatch.resource WHERE id = g.resource OFFSET 0) r
+WHERE NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $2 AND paused_at IS NOT NULL)
+ORDER BY g.resource`
+
+// gapsSeen is the gap that a claim has looked at last, by destination.
+type gapsSeen struct {
+	mu sync.Mutex
+	at map[string]int64
+}
+
+func (g *gapsSeen) last(destination string) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.at[destination]
+}
+
+func (g *gapsSeen) set(destination string, resource int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at == nil {
+		g.at = make(map[string]int64)
+	}
+	g.at[destination] = resource
+}
+
+// readArrived adds those lanes to the due ones, and returns the gap that was looked at
+// last; 0: it was the last of all.
+func (d *dueLanes) readArrived(rows pgx.Rows) (last int64, err error) {
+	var looked int
+	var lane []byte
+	var arrived bool
+	_, err = pgx.ForEachRow(rows, []any{&last, &lane, &arrived, &d.now}, func() error {
+		looked++
+		if key := string(lane); arrived && d.met[key] == nil {
+			d.lanes, d.made[key] = append(d.lanes, []byte(key)), true
+		}
+		return nil
+	})
+	if looked < gapsLooked {
+		last = 0
+	}
+	return last, err
+}
 
 const (
 	closeGapSQL = `UPDATE hooklatch.gap SET closed_at = coalesce($2::timestamptz, clock_timestamp()), closed_by = $3 WHERE resource = $1 AND closed_at IS NULL`

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -139,6 +140,69 @@ func TestUnroutedRevisionIsNoGap(t *testing.T) {
 		}
 		wantGaps(t, pool, "4-4 open")
 	}
+}
+
+// It is found to have arrived also when it comes last, and nothing else does: no forward
+// leads a claim to the lane.
+func TestUnroutedRevisionClosesAGap(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		s, pool := newStore(t)
+		begun(t, s)
+		arrive(t, s, OrderStrict, 3)
+		accept(t, s, ofResource(OrderStrict, "other", 1))
+		drain(t, s)
+		accept(t, s, ofResource(OrderStrict, "other", 3)) // its gap stays
+		drain(t, s)
+		unrouted := ofResource(OrderStrict, "r", 2)
+		if unrouted.Forwards[0].Hold = hold; !hold {
+			unrouted.Forwards = nil
+		}
+		accept(t, s, unrouted)
+		if sent := drain(t, s); hold {
+			wantIDs(t, sent)
+		} else {
+			wantIDs(t, sent, "r-3")
+		}
+		wantGaps(t, pool, "2-2 arrival, 2-2 open")
+	}
+}
+
+// A claim looks at a few open gaps, in turn, and never at those of all time.
+func TestClaimLooksAtAFewGaps(t *testing.T) {
+	s, pool := newStore(t)
+	const n = 2*gapsLooked + 5
+	for i := range n {
+		r := fmt.Sprint("r", i)
+		accept(t, s, ofResource(OrderStrict, r, 1))
+		drain(t, s)
+		accept(t, s, ofResource(OrderStrict, r, 3))
+		drain(t, s)
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig.Copy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := conn.PgConn().PID()
+	_, err = conn.Exec(t.Context(), `INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at, closed_at, closed_by)
+		SELECT 't1', id, -9, -9, now(), now(), 'arrival' FROM hooklatch.resource, generate_series(1, 300)`)
+	if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid) > 0 {
+	}
+	exec(t, pool, `SELECT pg_stat_reset()`)
+	drain(t, s)
+	if n := rowsRead(t, pool); n > 200 {
+		t.Errorf("a claim beside many gaps read %d rows", n)
+	}
+	d := ofResource(OrderStrict, fmt.Sprint("r", n-1), 2)
+	d.Forwards = nil
+	accept(t, s, d)
+	var sent []string
+	for range n/gapsLooked + 1 {
+		sent = append(sent, drain(t, s)...)
+	}
+	wantIDs(t, sent, fmt.Sprint("r", n-1, "-3"))
 }
 
 // A forward that a person must decide about has arrived: it is no gap, and the later

@@ -74,7 +74,6 @@ type dueLanes struct {
 }
 
 func (d *dueLanes) read(rows pgx.Rows) error {
-	d.met, d.made = map[string][]int64{}, map[string]bool{}
 	var id int64
 	var lane []byte
 	var resource *int64

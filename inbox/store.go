@@ -51,6 +51,7 @@ type Store struct {
 	refused   quarantine
 	alone     group[*acceptance] // for what is refused: one delivery at a time
 	conflicts chan struct{}      // held by the one that is being recorded
+	looked    gapsSeen
 }
 
 // New returns a Store on pool, whose database must have the schema of package
