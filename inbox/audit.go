@@ -49,7 +49,7 @@ type DiscrepancyKind string
 
 // The kinds.
 const (
-	DiffForwardMissing   DiscrepancyKind = "forward_missing"   // a delivery has fewer forwards than were made at its receipt
+	DiffForwardMissing   DiscrepancyKind = "forward_missing"   // a delivery has fewer forwards than were made for it
 	DiffBodyMissing      DiscrepancyKind = "body_missing"      // a body is gone before its time
 	DiffBodyAltered      DiscrepancyKind = "body_altered"      // a body is not what its hash says
 	DiffAttemptMissing   DiscrepancyKind = "attempt_missing"   // an attempt was counted and is not in the ledger
@@ -123,7 +123,7 @@ WHERE relnamespace = 'hooklatch'::regnamespace AND relkind IN ('r', 'p')`
 // are compared, never totals: one row too many must not hide one too few. It yields
 // what differs; nothing means that every delivery is accepted, pending, held, in
 // retry_wait, superseded, blocked or cancelled for each destination that it was
-// routed to at its receipt.
+// routed to.
 //
 // It reads page by page through indexes, and may run beside everything else: what
 // looks wrong is looked at again in a later snapshot before it is yielded.
@@ -228,15 +228,11 @@ WHERE (received_at, id) > ($1, $2) AND received_at >= $4 AND received_at <= $5 O
 	auditSourceSQL = `SELECT received_at, id, body_size FROM hooklatch.inbox
 WHERE source = $6 AND (received_at, id) > ($1, $2) AND received_at >= $4 AND received_at <= $5 ORDER BY received_at, id LIMIT $3`
 
-	auditLanesSQL = `SELECT id FROM hooklatch.resource
-WHERE id > $1 AND ($3 = '' OR source = $3) AND touched_at >= $4 ORDER BY id LIMIT $2`
-
-	auditConflictsSQL = `SELECT id FROM hooklatch.conflict
-WHERE id > $1 AND ($3 = '' OR source = $3) AND last_seen_at >= $4 ORDER BY id LIMIT $2`
-
-	auditForwardsSQL = `SELECT id FROM hooklatch.outbox WHERE id > $1 ORDER BY id LIMIT $2`
-	auditBodiesSQL   = `SELECT inbox_id FROM hooklatch.payload WHERE inbox_id > $1 GROUP BY inbox_id ORDER BY inbox_id LIMIT $2`
-	auditAttemptsSQL = `SELECT outbox_id FROM hooklatch.attempt WHERE outbox_id > $1 GROUP BY outbox_id ORDER BY outbox_id LIMIT $2`
+	auditLanesSQL     = `SELECT id FROM hooklatch.resource WHERE id > $1 ORDER BY id LIMIT $2`
+	auditConflictsSQL = `SELECT id FROM hooklatch.conflict WHERE id > $1 ORDER BY id LIMIT $2`
+	auditForwardsSQL  = `SELECT id FROM hooklatch.outbox WHERE id > $1 ORDER BY id LIMIT $2`
+	auditBodiesSQL    = `SELECT inbox_id FROM hooklatch.payload WHERE inbox_id > $1 GROUP BY inbox_id ORDER BY inbox_id LIMIT $2`
+	auditAttemptsSQL  = `SELECT outbox_id FROM hooklatch.attempt WHERE outbox_id > $1 GROUP BY outbox_id ORDER BY outbox_id LIMIT $2`
 )
 
 const (
@@ -246,9 +242,9 @@ const (
 )
 
 func (a *auditor) edges() []edge {
-	ids := func(sql string, size int, args ...any) func(context.Context, auditPlace) ([]int64, auditPlace, error) {
+	ids := func(sql string, size int) func(context.Context, auditPlace) ([]int64, auditPlace, error) {
 		return func(ctx context.Context, after auditPlace) ([]int64, auditPlace, error) {
-			keys, err := collect(ctx, a.s, roleRead, pgx.RowTo[int64], sql, append([]any{after.id, size}, args...)...)
+			keys, err := collect(ctx, a.s, roleRead, pgx.RowTo[int64], sql, after.id, size)
 			if len(keys) > 0 {
 				after.id = keys[len(keys)-1]
 			}
@@ -263,9 +259,9 @@ func (a *auditor) edges() []edge {
 	edges := []edge{
 		{what: "deliveries and forwards", table: "inbox", page: a.deliveries, size: auditPage,
 			check: checks(auditDeliverySQL, a.r.Retention.Bodies, a.r.Retention.Attempts, leaseGrace)},
-		{what: "lanes", table: "resource", page: ids(auditLanesSQL, auditLanePage, a.r.Source, a.r.Since), size: auditLanePage, check: checks(auditLaneSQL)},
-		{what: "conflicts", table: "conflict", page: ids(auditConflictsSQL, auditPage, a.r.Source, a.r.Since), size: auditPage,
-			check: checks(auditConflictSQL, maxConflicts)},
+		{what: "lanes", table: "resource", page: ids(auditLanesSQL, auditLanePage), size: auditLanePage, check: checks(auditLaneSQL, a.r.Source, a.r.Since)},
+		{what: "conflicts", table: "conflict", page: ids(auditConflictsSQL, auditPage), size: auditPage,
+			check: checks(auditConflictSQL, maxConflicts, a.r.Source, a.r.Since)},
 		{what: "forwards of no delivery", table: "outbox", page: ids(auditForwardsSQL, auditPage), size: auditPage, check: checks(auditForwardSQL), unbounded: true},
 		{what: "bodies of no delivery", table: "payload", page: ids(auditBodiesSQL, auditPage), size: auditPage, check: checks(auditBodySQL), unbounded: true},
 		{what: "attempts of no forward", table: "attempt", page: ids(auditAttemptsSQL, auditPage), size: auditPage, check: checks(auditAttemptSQL), unbounded: true},

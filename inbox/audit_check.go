@@ -41,6 +41,11 @@ SELECT id, 'forward_missing', tenant, source, delivery_id, id, 0::int8, '', reso
 FROM d LEFT JOIN (SELECT id, count(*) AS n, string_agg(destination, ', ' ORDER BY destination) AS names FROM f GROUP BY id) x USING (id)
 WHERE coalesce(n, 0) < forwards
 UNION ALL
+SELECT id, 'forward_missing', tenant, source, delivery_id, id, 0, name, resource_type, resource_id, format('%s has routed it there', actor)
+FROM d CROSS JOIN LATERAL (
+	SELECT actor, unnest(string_to_array(detail, ', ')) AS name FROM hooklatch.audit WHERE inbox_id = d.id AND action = 'route' OFFSET 0) x
+WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = d.id AND o.destination = name) IS NULL
+UNION ALL
 SELECT id, 'body_missing', tenant, source, delivery_id, id, 0, '', resource_type, resource_id, 'received at ' || received_at FROM d
 WHERE (SELECT inbox_id FROM hooklatch.payload WHERE inbox_id = d.id AND variant = 0) IS NULL
 	AND (received_at >= $2 AND NOT pruned OR EXISTS (SELECT FROM hooklatch.outbox o WHERE o.inbox_id = d.id AND o.state IN ('pending', 'retry_wait', 'held')))
@@ -73,11 +78,11 @@ FROM (SELECT * FROM hooklatch.inbox WHERE id = ANY ($1) OFFSET 0) i
 CROSS JOIN LATERAL (SELECT body FROM hooklatch.payload WHERE inbox_id = i.id AND variant = 0 OFFSET 0) p
 WHERE sha256(p.body) <> i.body_hash`
 
-// auditLaneSQL compares lanes with the forwards in them. The front is the lowest
-// revision that may still be sent.
+// auditLaneSQL compares lanes with the forwards in them, those of source $2 that were
+// touched since $3. The front is the lowest revision that may still be sent.
 const auditLaneSQL = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
-r AS MATERIALIZED (SELECT * FROM hooklatch.resource WHERE id = ANY ($1)),
+r AS MATERIALIZED (SELECT * FROM hooklatch.resource WHERE id = ANY ($1) AND ($2 = '' OR source = $2) AND touched_at >= $3),
 l AS MATERIALIZED (
 	SELECT r.*, x.*, f.front, f.front_state, f.front_reason, f.front_revision,
 		EXISTS (SELECT FROM hooklatch.gap WHERE resource = r.id AND closed_at IS NULL) AS gap
@@ -122,7 +127,8 @@ SELECT id, 'applied_unproven', tenant, source, '', 0, 0, destination, resource_t
 FROM p WHERE known > 0 AND ended = 0`
 
 const auditConflictSQL = `
-WITH c AS MATERIALIZED (SELECT id, tenant, source, delivery_id, body_hash FROM hooklatch.conflict WHERE id = ANY ($1)),
+WITH c AS MATERIALIZED (SELECT id, tenant, source, delivery_id, body_hash FROM hooklatch.conflict
+	WHERE id = ANY ($1) AND ($3 = '' OR source = $3) AND last_seen_at >= $4),
 x AS MATERIALIZED (
 	SELECT c.*, i.id AS first, i.body_hash AS first_hash, n.n, n.lowest FROM c
 	LEFT JOIN LATERAL (
