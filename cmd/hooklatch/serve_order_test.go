@@ -77,6 +77,7 @@ func startOrdered(t *testing.T) (*orderApp, *serving, string) {
 	}
 	s.write("hooklatch.yaml", text+"destinations:\n  app: {url: \""+server.URL+"/hook\", retry: {base: 10ms, cap: 50ms, max_attempts: 100}}\n")
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 	sv.url = strings.TrimSuffix(sv.url, "/in/billing")
 	return app, sv, database

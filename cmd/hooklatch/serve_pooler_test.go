@@ -18,7 +18,9 @@ func TestCaseE3_EverythingPassesThroughAPooler(t *testing.T) {
 	app, appURL := startApp(t)
 	s := newSite(t)
 	s.config(appURL, "database: {pooler: pgbouncer, migrate: auto}")
-	sv := startServe(t, s, inboxtest.Pooler(t, sibling(t, inboxtest.URL(t), ""), 2))
+	database := sibling(t, inboxtest.URL(t), "")
+	wholeAtEnd(t, database)
+	sv := startServe(t, s, inboxtest.Pooler(t, database, 2))
 	sv.line(`"msg":"migrated"`)
 
 	const clients, each = 8, 40
@@ -127,7 +129,9 @@ sources:
 destinations:
   app: {url: "`+app.url+`"}
 `)
-	pooler := inboxtest.Pooler(t, inboxtest.URL(t), 3)
+	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
+	pooler := inboxtest.Pooler(t, database, 3)
 	sv := startServe(t, s, pooler)
 	post := func(id, eventType string, revision int) {
 		t.Helper()

@@ -23,6 +23,7 @@ func TestServeKeepsTheFirstOfRepeatsThatDiffer(t *testing.T) {
 	s.write("hooklatch.yaml", strings.Replace(string(text), "    scheme: zhisou-v1\n",
 		"    scheme: zhisou-v1\n    on_conflict: accept_first\n    conflict_ignore: [/attempt]\n    body_guard: on\n", 1))
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 	for _, c := range []struct {
 		id, body, answer string

@@ -57,6 +57,7 @@ func TestTwoVersionsOfAPayloadSideBySide(t *testing.T) {
 	s.write("k2", strings.Repeat("fedcba9876543210", 4))
 	s.write("hooklatch.yaml", fmt.Sprintf(versionsConfig, appURL))
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 	base := strings.TrimSuffix(sv.url, "/in/billing")
 	other := &site{t: t, v: verifierOf(t, "timestamped-sha256", "k2", strings.Repeat("fedcba9876543210", 4))}

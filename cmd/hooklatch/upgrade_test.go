@@ -100,6 +100,7 @@ func TestP16_UpgradeWithoutAStop(t *testing.T) {
 	s := newSite(t)
 	file := s.config(appURL)
 	database := inboxtest.URL(t)
+	wholeAtEnd(t, database)
 	sv := startServe(t, s, database)
 	pool := openPoolOf(t, database)
 
