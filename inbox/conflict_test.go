@@ -17,8 +17,8 @@ func TestX28_CapOfConflictsHoldsUnderAnyDefaultIsolation(t *testing.T) {
 	wholeAtEnd(t, s.pool)
 	exec(t, pool, fmt.Sprintf(`ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'`,
 		pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()))
-	pool.Reset()
-	other, err := New(pool, Config{})
+	s.pool.Reset()
+	other, err := New(s.pool, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,9 +190,10 @@ func TestClaimLooksAtAFewGaps(t *testing.T) {
 	}
 	for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid) > 0 {
 	}
+	tellReads(t, s)
 	exec(t, pool, `SELECT pg_stat_reset()`)
 	drain(t, s)
-	if n := rowsRead(t, pool); n > 200 {
+	if n := rowsRead(t, s, pool); n > 200 {
 		t.Errorf("a claim beside many gaps read %d rows", n)
 	}
 	d := ofResource(OrderStrict, fmt.Sprint("r", n-1), 2)

@@ -276,7 +276,7 @@ func TestBodyGuardReadsFewRows(t *testing.T) {
 	fill(t, pool, 1, 20_000)
 	exec(t, pool, `SELECT pg_stat_reset()`)
 	work(8)
-	if n := rowsRead(t, pool); n > 5000 {
+	if n := rowsRead(t, s, pool); n > 5000 {
 		t.Errorf("32 guarded deliveries read %d rows", n)
 	}
 }

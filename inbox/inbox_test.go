@@ -14,11 +14,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newStore returns a store on a database of its own.
+// newStore returns a store on a database of its own, which it uses with no more rights
+// than a server has, and a pool of somebody who may do anything there.
 func newStore(t testing.TB) (*Store, *pgxpool.Pool) {
 	t.Helper()
 	pool := inboxtest.New(t)
-	s, err := New(pool, Config{})
+	limited, err := pgxpool.New(t.Context(), inboxtest.LoginURL(t, pool.Config().ConnString()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(limited.Close)
+	s, err := New(limited, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

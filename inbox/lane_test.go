@@ -252,11 +252,14 @@ func TestCaseD7_RevisionsAreNumbers(t *testing.T) {
 
 // E9: the late finisher of a lane is fenced, whatever the lane has done since.
 func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
-	for name, next := range map[string]func(*testing.T, *Store){
-		"it was claimed again": func(t *testing.T, s *Store) { claimAll(t, s, later()) },
-		"an earlier one came":  func(t *testing.T, s *Store) { arrive(t, s, OrderLatest, 4); claimAll(t, s, later()) },
-		"it was cancelled": func(t *testing.T, s *Store) {
-			exec(t, s.pool, `UPDATE hooklatch.outbox SET lease_until = now()`)
+	for name, next := range map[string]func(*testing.T, *Store, *pgxpool.Pool){
+		"it was claimed again": func(t *testing.T, s *Store, pool *pgxpool.Pool) { claimAll(t, s, later()) },
+		"an earlier one came": func(t *testing.T, s *Store, pool *pgxpool.Pool) {
+			arrive(t, s, OrderLatest, 4)
+			claimAll(t, s, later())
+		},
+		"it was cancelled": func(t *testing.T, s *Store, pool *pgxpool.Pool) {
+			exec(t, pool, `UPDATE hooklatch.outbox SET lease_until = now()`)
 			if err := s.Cancel(t.Context(), 1, me); err != nil {
 				t.Fatal(err)
 			}
@@ -268,7 +271,7 @@ func TestCaseE9_LateFinisherOfALaneIsFenced(t *testing.T) {
 			wholeAtEnd(t, s.pool)
 			arrive(t, s, OrderLatest, 5)
 			late, _ := claimAll(t, s, time.Time{})
-			next(t, s)
+			next(t, s, pool)
 			before := states(t, pool)
 			if err := s.Settle(t.Context(), settlement(late[0], OutcomeAccepted, "2xx")); !errors.Is(err, ErrLeaseLost) {
 				t.Errorf("settle: %v, want ErrLeaseLost", err)

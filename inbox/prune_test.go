@@ -415,11 +415,11 @@ func TestPruneReadsWhatIsOldAndNoMore(t *testing.T) {
 		make(1000, 11000, 20, "src2")
 		make(11001, 21000, 20, "src1")
 		make(100, 149, 100, "src1")
-		forgetReads(t, pool)
+		forgetReads(t, s, pool)
 		if gone := prune(t, s, r); gone[PruneIdentities] != 50 {
 			t.Fatalf("gone: %v", gone)
 		}
-		if n := rowsRead(t, pool); n > 6000 {
+		if n := rowsRead(t, s, pool); n > 6000 {
 			t.Errorf("source %q: 50 old deliveries read %d rows", source, n)
 		}
 	}

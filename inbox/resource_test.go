@@ -240,7 +240,7 @@ func TestLooksAtLanesReadLittle(t *testing.T) {
 	exec(t, pool, `INSERT INTO hooklatch.gap (tenant, resource, first_missing, last_missing, opened_at) VALUES ('t1', $1, 20001, 20001, now() - interval '1 day')`, resource)
 	last := accept(t, s, revised(20_002, OrderStrict))
 	forward := forwardOf(t, s, last.ID).ID
-	forgetReads(t, pool)
+	forgetReads(t, s, pool)
 	if r := resources(t, s, ResourceFilter{Name: "report/R-1"}); len(r) != 1 || len(r[0].Open) != 1 || r[0].Gap == nil {
 		t.Fatalf("%+v", r)
 	}
@@ -253,7 +253,7 @@ func TestLooksAtLanesReadLittle(t *testing.T) {
 	if p, err := s.Place(t.Context(), forward); n != 1 || err != nil || p.Gap == nil {
 		t.Fatalf("%d gaps, %+v, %v", n, p, err)
 	}
-	if n := rowsRead(t, pool); n > 1000 {
+	if n := rowsRead(t, s, pool); n > 1000 {
 		t.Errorf("three looks read %d rows", n)
 	}
 }

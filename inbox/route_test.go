@@ -7,19 +7,19 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 var act = Act{Actor: "ann", Reason: "the route was missing"}
 
 // unrouted accepts a delivery that no route has taken, a day ago.
-func unrouted(t *testing.T, s *Store, id string) int64 {
+func unrouted(t *testing.T, s *Store, pool *pgxpool.Pool, id string) int64 {
 	t.Helper()
 	d := delivery(id, "body of "+id)
 	d.Forwards = nil
 	r := accept(t, s, d)
-	if _, err := s.pool.Exec(t.Context(), `UPDATE hooklatch.inbox SET received_at = received_at - interval '1 day' WHERE id = $1`, r.ID); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, pool, `UPDATE hooklatch.inbox SET received_at = received_at - interval '1 day' WHERE id = $1`, r.ID)
 	return r.ID
 }
 
@@ -28,8 +28,8 @@ func TestRouteMakesTheForwardsThatAreMissing(t *testing.T) {
 	s, pool := newStore(t)
 	var told []string
 	s.cfg.OnForwards = func(destination string) { told = append(told, destination) }
-	id := unrouted(t, s, "dlv_1")
-	other := unrouted(t, s, "dlv_2")
+	id := unrouted(t, s, pool, "dlv_1")
+	other := unrouted(t, s, pool, "dlv_2")
 	start := time.Now()
 	made, err := s.Route(t.Context(), id, []NewForward{{Destination: "shop", Hold: true}, {Destination: "app", Deadline: time.Hour}}, act)
 	if err != nil || !slices.Equal(made, []string{"app", "shop"}) {
@@ -73,7 +73,7 @@ func TestRouteMakesTheForwardsThatAreMissing(t *testing.T) {
 func TestRouteAgainMakesNothing(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
-	id := unrouted(t, s, "dlv_1")
+	id := unrouted(t, s, pool, "dlv_1")
 	for i, want := range [][]string{{"app"}, nil, {"shop"}, nil} {
 		forwards := []NewForward{{Destination: "app"}}
 		if i >= 2 {
@@ -117,7 +117,7 @@ func TestRouteOrdersAsAcceptDoes(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE destination = 'plain' AND lane IS NULL AND gap_timeout IS NULL`); n != 1 {
 		t.Error("a forward without ordering stands in a lane")
 	}
-	id := unrouted(t, s, "without a resource")
+	id := unrouted(t, s, pool, "without a resource")
 	if made, err := s.Route(t.Context(), id, []NewForward{forward}, act); err != nil || len(made) != 1 {
 		t.Errorf("%v, %v", made, err)
 	}
@@ -126,7 +126,7 @@ func TestRouteOrdersAsAcceptDoes(t *testing.T) {
 func TestP14_RouteRefusesWhatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
-	id := unrouted(t, s, "dlv_1")
+	id := unrouted(t, s, pool, "dlv_1")
 	forwards := []NewForward{{Destination: "app"}}
 	if _, err := s.Route(t.Context(), id+1, forwards, act); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a delivery that is not there: %v", err)
@@ -152,7 +152,7 @@ func TestX47_RouteManyAtOnceMakesOneForwardEach(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
 	wholeAtEnd(t, s.pool)
-	id := unrouted(t, s, "dlv_1")
+	id := unrouted(t, s, pool, "dlv_1")
 	var mu sync.Mutex
 	var all []string
 	var acts sync.WaitGroup
@@ -189,7 +189,7 @@ func TestRouteWhileTheBodyIsRemoved(t *testing.T) {
 		t.Run(fmt.Sprint("removed ", removed), func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t)
-			id := unrouted(t, s, "dlv_1")
+			id := unrouted(t, s, pool, "dlv_1")
 			tx, err := pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -282,16 +282,16 @@ func TestUnroutedReadsLittle(t *testing.T) {
 	exec(t, pool, `UPDATE hooklatch.inbox SET source = 'src2'`)
 	exec(t, pool, `ANALYZE hooklatch.inbox, hooklatch.outbox`)
 	for n := range 50 {
-		unrouted(t, s, fmt.Sprint("dlv_", n))
+		unrouted(t, s, pool, fmt.Sprint("dlv_", n))
 	}
-	forgetReads(t, pool)
+	forgetReads(t, s, pool)
 	n := 0
 	for _, err := range s.Unrouted(t.Context(), UnroutedFilter{Source: "src1"}) {
 		if n++; err != nil {
 			t.Fatal(err)
 		}
 	}
-	if read := rowsRead(t, pool); n != 50 || read > 1000 {
+	if read := rowsRead(t, s, pool); n != 50 || read > 1000 {
 		t.Errorf("%d deliveries, %d rows read", n, read)
 	}
 }
@@ -302,7 +302,7 @@ func TestRouteBesidePrune(t *testing.T) {
 	s, pool := newStore(t)
 	var ids []int64
 	for n := range 60 {
-		ids = append(ids, unrouted(t, s, fmt.Sprint("dlv_", n)))
+		ids = append(ids, unrouted(t, s, pool, fmt.Sprint("dlv_", n)))
 	}
 	// Retention comes from the oldest on, and waits for the half of them.
 	var routed, pruned int

@@ -83,9 +83,10 @@ func TestLongLaneCostsNobodyAnything(t *testing.T) {
 				if resource == "long" && c.ordering == OrderCoalesce {
 					continue // it supersedes them
 				}
+				tellReads(t, s)
 				exec(t, pool, `SELECT pg_stat_reset()`)
 				work(resource, map[string]int64{"": 7, "short": 7, "long": 2}[resource])
-				if n := rowsRead(t, pool); n > 100 {
+				if n := rowsRead(t, s, pool); n > 100 {
 					t.Errorf("a delivery of %q, its claim and its settlement read %d rows", resource, n)
 				}
 			}

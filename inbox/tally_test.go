@@ -435,7 +435,7 @@ func TestLooksAtTalliesReadNoHistory(t *testing.T) {
 		t.Errorf("%d keys", n)
 	}
 	record(t, s, []Refusal{refused(0, "r", "", "")}, []KeyUse{used(0, "k1", 1, 0)})
-	if n := rowsRead(t, pool); n > 2000 {
+	if n := rowsRead(t, s, pool); n > 2000 {
 		t.Errorf("%d rows were read", n)
 	}
 }

@@ -64,7 +64,7 @@ func TestCaseE6_LoserOfTheRaceWaitsForTheWinner(t *testing.T) {
 				s, pool := newStore(t)
 				exec(t, pool, fmt.Sprintf(`ALTER DATABASE %s SET default_transaction_isolation = '%s'`,
 					pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize(), isolation))
-				pool.Reset()
+				s.pool.Reset()
 				winner := delivery("dlv_1", c.body)
 				tx := begin(t, pool)
 				if _, err := tx.Exec(t.Context(), playWinnerSQL, winner.BodyHash[:]); err != nil {
@@ -293,7 +293,7 @@ func TestX32_ReadOnlyDatabaseIsUnavailableAndComesBack(t *testing.T) {
 	}
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
 	exec(t, pool, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
-	pool.Reset()
+	s.pool.Reset()
 	if _, err := s.Accept(t.Context(), delivery("dlv_2", "x")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("read-only: %v, want ErrUnavailable", err)
 	}
@@ -310,7 +310,7 @@ func TestX32_ReadOnlyDatabaseIsUnavailableAndComesBack(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pool.Reset()
+	s.pool.Reset()
 	accept(t, s, delivery("dlv_2", "x"))
 }
 
@@ -326,6 +326,7 @@ func TestAcceptPinsItsTransactionWhateverTheDefaults(t *testing.T) {
 	exec(t, pool, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
 		$$BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit') || ', ' || current_setting('transaction_isolation')); RETURN NEW; END$$`)
 	exec(t, pool, `CREATE TRIGGER see BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION see()`)
+	s.pool.Reset()
 	pool.Reset()
 	if n := count(t, pool, `SELECT (current_setting('synchronous_commit') = 'off' AND current_setting('transaction_isolation') = 'repeatable read')::int`); n != 1 {
 		t.Fatal("void: the defaults are not what they were set to")
@@ -347,7 +348,7 @@ func TestX40_MissingTableIsInternal(t *testing.T) {
 // E3: what connections have prepared is gone. The second try must not take another
 // one of them.
 func TestCaseE3_StalePreparedStatementIsTriedOnceMore(t *testing.T) {
-	s, pool := newStore(t)
+	s, _ := newStore(t)
 	wholeAtEnd(t, s.pool)
 	find := func() error {
 		for _, err := range s.Find(t.Context(), Filter{}) {
@@ -368,14 +369,14 @@ func TestCaseE3_StalePreparedStatementIsTriedOnceMore(t *testing.T) {
 		return err
 	}
 	for name, op := range map[string]func() error{"accept": receive, "claim": claim, "find": find} {
-		pool.Reset()
+		s.pool.Reset()
 		const connections = 3
 		var held []*pgxpool.Conn
 		for range connections { // each round finds the connections of those before in use
 			if err := errors.Join(receive(), claim(), find()); err != nil {
 				t.Fatal(err)
 			}
-			held = append(held, pool.AcquireAllIdle(t.Context())...)
+			held = append(held, s.pool.AcquireAllIdle(t.Context())...)
 		}
 		if len(held) != connections {
 			t.Fatalf("void: %d connections have prepared statements, want %d", len(held), connections)

@@ -100,7 +100,7 @@ GRANT INSERT ON hooklatch.inbox, hooklatch.payload, hooklatch.outbox, hooklatch.
 GRANT SELECT (id, tenant, source, delivery_id, body_hash, compare_hash, received_at) ON hooklatch.inbox TO hooklatch_ingest;
 GRANT SELECT (id, inbox_id, destination) ON hooklatch.outbox TO hooklatch_ingest;
 GRANT SELECT (id, tenant, source, delivery_id, body_hash, first_seen_at, seen, last_seen_at), UPDATE (seen, last_seen_at) ON hooklatch.conflict TO hooklatch_ingest;
-GRANT SELECT (id, source, minute, tenant, reason, key_id, cause, count, first_at, last_at), UPDATE (count, first_at, last_at) ON hooklatch.refusal TO hooklatch_ingest;
+GRANT SELECT (source, minute, tenant, reason, key_id, cause, count, first_at, last_at), UPDATE (count, first_at, last_at) ON hooklatch.refusal TO hooklatch_ingest;
 GRANT SELECT, UPDATE (accepted, retiring, last_used) ON hooklatch.key_use TO hooklatch_ingest;
 GRANT SELECT (id, hash) ON hooklatch.config_revision TO hooklatch_ingest;
 
@@ -123,9 +123,8 @@ GRANT INSERT ON hooklatch.outbox, hooklatch.attempt, hooklatch.resource, hooklat
 GRANT UPDATE (state, next_attempt_at, expires_at, attempts_free, lease_token, lease_until, blocked_reason, settled_at, waiting, hold_reason,
         ordering, lane, revision, gap_timeout)
     ON hooklatch.outbox TO hooklatch_admin;
-GRANT UPDATE (passed, in_flight, touched_at) ON hooklatch.resource TO hooklatch_admin;
+GRANT UPDATE (passed, touched_at) ON hooklatch.resource TO hooklatch_admin;
 GRANT UPDATE (first_missing, last_missing, closed_at, closed_by) ON hooklatch.gap TO hooklatch_admin;
-GRANT UPDATE (paused_at, paused_by, pause_reason) ON hooklatch.destination TO hooklatch_admin;
 
 -- Retention: no running role may delete. This function may, by age, one batch at a time:
 -- it looks at the next rows of a kind, behind the place where the last batch has ended,

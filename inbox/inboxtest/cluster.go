@@ -50,6 +50,9 @@ func NewCluster(t testing.TB, settings ...string) *Cluster {
 	if _, err := migrations.Up(ctx, c.URL()); err != nil {
 		t.Fatalf("inboxtest: %v", err)
 	}
+	if err := makeLogin(ctx, c.URL()); err != nil {
+		t.Fatalf("inboxtest: %v", err)
+	}
 	return c
 }
 

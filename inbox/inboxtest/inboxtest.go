@@ -13,7 +13,7 @@
 // goroutine is left for a leak detector to find.
 //
 // Where HOOKLATCH_TEST_DATABASE_URL is set, that server is used instead. Its user
-// must be allowed to create databases.
+// must be allowed to create databases and roles.
 //
 // For tests of faults, [NewCluster] gives a server to stop, kill and start again,
 // [NewFaultProxy] stands between a pool and its server and breaks the connection,
@@ -140,8 +140,10 @@ func (migrator) Hash() (string, error) {
 }
 
 func (migrator) Migrate(ctx context.Context, _ *sql.DB, cfg pgtestdb.Config) error {
-	_, err := migrations.Up(ctx, cfg.URL())
-	return err
+	if _, err := migrations.Up(ctx, cfg.URL()); err != nil {
+		return err
+	}
+	return makeLogin(ctx, cfg.URL())
 }
 
 // quiet keeps addresses, with their passwords, out of the test's log.
