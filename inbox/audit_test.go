@@ -222,6 +222,13 @@ func TestAuditKnowsRetention(t *testing.T) {
 		}
 	}
 	act := Act{Actor: "ann", Reason: "asked for"}
+	var received time.Time
+	for d, err := range s.Find(t.Context(), Filter{ID: "done"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		received = d.ReceivedAt
+	}
 	for _, by := range []struct {
 		tenant string
 		r      Retention
@@ -230,7 +237,7 @@ func TestAuditKnowsRetention(t *testing.T) {
 		{"t2", Retention{Bodies: time.Now()}, false},
 		{"t1", Retention{Bodies: time.Now(), Source: "src2"}, false},
 		{"t1", Retention{Bodies: time.Now().AddDate(0, 0, -41)}, false},
-		{"t1", Retention{Bodies: time.Now().AddDate(0, 0, -39), Source: "src1"}, true},
+		{"t1", Retention{Bodies: received.Add(time.Microsecond), Source: "src1"}, true},
 	} {
 		if err := s.RecordPrune(t.Context(), []string{by.tenant}, by.r, act); err != nil {
 			t.Fatal(err)

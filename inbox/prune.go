@@ -95,7 +95,7 @@ func (s *Store) RecordPrune(ctx context.Context, tenants []string, r Retention, 
 	if err := act.check(); err != nil {
 		return fmt.Errorf("record prune: %w", err)
 	}
-	detail := "bodies and attempts before " + r.Bodies.UTC().Format(time.RFC3339)
+	detail := "bodies and attempts before " + r.Bodies.UTC().Format(time.RFC3339Nano)
 	if r.Source != "" {
 		detail += " of source " + r.Source
 	}
