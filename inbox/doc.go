@@ -90,5 +90,15 @@
 // of its delivery, so that Accept still tells a late repeat from a new delivery. Ages
 // count by the database's receipt times; what they are counted from is the caller's.
 //
+// # Proof
+//
+// [Store.Audit] compares the tables with each other at each step of a delivery's way, and
+// names what differs. Every transaction of this package leaves them in agreement, so
+// that it may run at any time: a difference is damage, or a fault of ours. It proves
+// what the tables show, and not what a disk has lost together with everything about it.
+//
+// [Store.Follow] shows deliveries as they are committed, which is not the order of their
+// ids.
+//
 // All times of the queue come from the database's clock.
 package inbox

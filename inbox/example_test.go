@@ -45,6 +45,30 @@ func ExampleStore_Accept() {
 	// 409 conflict
 }
 
+// Nothing is lost: an audit has nothing to say.
+func ExampleStore_Audit() {
+	ctx, store, stop := openStore()
+	defer stop()
+	for _, id := range []string{"dlv_1", "dlv_2"} {
+		d := inbox.Delivery{Tenant: "acme", Source: "billing", DeliveryID: id, Body: []byte("{}"), Method: "POST",
+			Forwards: []inbox.NewForward{{Destination: "app"}}}
+		if _, err := store.Accept(ctx, d); err != nil {
+			panic(err)
+		}
+	}
+	differences := 0
+	for d, err := range store.Audit(ctx, inbox.AuditRequest{Bodies: true}) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d) // kind, where, what
+		differences++
+	}
+	fmt.Println(differences, "differences")
+	// Output:
+	// 0 differences
+}
+
 // What is old goes batch by batch, at the pace of the caller. A late repeat is still a
 // repeat.
 func ExampleStore_Prune() {

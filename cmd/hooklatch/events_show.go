@@ -207,6 +207,9 @@ func (d deliveryLine) unrouted() string {
 // text is the forward on one line.
 func (f forwardLine) text() string {
 	text := fmt.Sprintf("%s   %s after %s", f.Destination, f.State, counted(f.Attempts, "attempt"))
+	if f.Ordering != inbox.OrderNone {
+		text += ", ordering " + string(f.Ordering)
+	}
 	if f.BlockedReason != "" {
 		text += ", " + f.BlockedReason
 	}
