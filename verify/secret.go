@@ -64,6 +64,15 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // IsZero says whether there is no secret at all.
 func (s Secret) IsZero() bool { return s.open == nil }
 
+// Len is the length of a shared secret, in bytes after decoding. 0: there is none, or
+// it is a public key.
+func (s Secret) Len() int {
+	if s.IsZero() {
+		return 0
+	}
+	return len(s.data().raw)
+}
+
 // Equal says in constant time whether two secrets hold the same bytes, so that a
 // configuration with one secret in two places can be found.
 func (s Secret) Equal(o Secret) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -25,47 +24,45 @@ const poolerPatience = 3 * time.Second
 
 const backendSQL = `SELECT pg_backend_pid()`
 
-// checkPooler finds whether the way to the database is what database.pooler says. hint
-// is what may be wrong, and need not be.
-func checkPooler(ctx context.Context, url, pooler string) (found []finding, hint string, err error) {
-	cfg, err := pgx.ParseConfig(url)
+// checkPooler finds whether the way to the database is what database.pooler says.
+func checkPooler(ctx context.Context, db *checkedDatabase) ([]finding, error) {
+	cfg, err := pgx.ParseConfig(db.url)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectPatience
 	}
 	prepares := cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement || cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe
-	if pooler == "pgbouncer" {
+	if db.pooler == "pgbouncer" {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	a, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer a.Close(context.WithoutCancel(ctx))
 	b, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer b.Close(context.WithoutCancel(ctx))
 	var backend uint32
 	if err := a.QueryRow(ctx, backendSQL, pgx.QueryExecModeExec).Scan(&backend); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	switch behind := backend != a.PgConn().PID(); {
-	case pooler == "pgbouncer":
-		found, err = checkLending(ctx, a, b)
-		return found, "", err
+	case db.pooler == "pgbouncer":
+		return checkLending(ctx, a, b)
 	case !behind:
-		return nil, "", nil
+		return []finding{{check: "pooler", level: fine, what: "there is none"}}, nil
 	case prepares:
 		if err = checkPrepared(ctx, a, b); isStale(err) {
-			return []finding{{what: "it is behind a pooler that gives each transaction another connection, so prepared statements get lost: " +
-				"set database.pooler: pgbouncer"}}, "", nil
+			return []finding{{check: "pooler", what: "it is behind a pooler that gives each transaction another connection, so prepared statements get lost: " +
+				"set database.pooler: pgbouncer"}}, nil
 		}
 	}
-	return nil, "a pooler stands before the database: set database.pooler: pgbouncer unless it gives each client a connection of its own", err
+	return []finding{{check: "pooler", level: doubtful, what: "a pooler stands before the database: set database.pooler: pgbouncer unless it gives each client a connection of its own"}}, err
 }
 
 // checkPrepared prepares the same statements on two connections in turn.
@@ -113,27 +110,11 @@ func checkLending(ctx context.Context, a, b *pgx.Conn) ([]finding, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.As(err, &pg) && strings.Contains(pg.Message, "statement pooling"):
-		return []finding{{what: "its pooler allows no transactions (pool_mode = statement): pool_mode = transaction is needed"}}, nil
+		return []finding{{check: "pooler", what: "its pooler allows no transactions (pool_mode = statement): pool_mode = transaction is needed"}}, nil
 	case err != nil:
 		return nil, err
 	case errors.Is(second, context.DeadlineExceeded):
-		return []finding{{what: fmt.Sprintf("its pooler did not lend a second connection within %s: default_pool_size or max_db_connections is too small", poolerPatience)}}, nil
+		return []finding{{check: "pooler", what: fmt.Sprintf("its pooler did not lend a second connection within %s: default_pool_size or max_db_connections is too small", poolerPatience)}}, nil
 	}
-	return nil, second
-}
-
-// poolerFits is the self-test of a server before anything else is asked of the
-// database.
-func poolerFits(ctx context.Context, l *slog.Logger, url, pooler string) error {
-	found, hint, err := checkPooler(ctx, url, pooler)
-	if err != nil {
-		return unreachable(ctx, url, err)
-	}
-	if hint != "" {
-		l.Warn("database: " + hint)
-	}
-	if len(found) > 0 {
-		return fail(exitUnreachable, startupErrors(found), "")
-	}
-	return nil
+	return []finding{{check: "pooler", level: fine, what: "it lends two connections at once"}}, second
 }

@@ -20,8 +20,10 @@ func TestCaseE3_EverythingPassesThroughAPooler(t *testing.T) {
 	s.config(appURL, "database: {pooler: pgbouncer, migrate: auto}")
 	database := sibling(t, inboxtest.URL(t), "")
 	wholeAtEnd(t, database)
-	sv := startServe(t, s, inboxtest.Pooler(t, database, 2))
+	sv := startMigrating(t, s, inboxtest.Pooler(t, database, 2))
 	sv.line(`"msg":"migrated"`)
+	sv.end()
+	sv = startServe(t, s, inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 2))
 
 	const clients, each = 8, 40
 	var sending sync.WaitGroup
@@ -67,7 +69,7 @@ func TestX49_PoolerThatTheConfigurationDoesNotName(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
 		s.config(app)
-		pooler := inboxtest.Pooler(t, database, 4)
+		pooler := inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 4)
 		refused(t, s, pooler, exitUnreachable, "it is behind a pooler", "set database.pooler: pgbouncer")
 		s.config(app, "database: {pooler: pgbouncer}")
 		startServe(t, s, pooler).end()
@@ -76,7 +78,7 @@ func TestX49_PoolerThatTheConfigurationDoesNotName(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
 		s.config(app)
-		sv := startServe(t, s, inboxtest.Pooler(t, database, 30, "pool_mode = session"))
+		sv := startServe(t, s, inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 30, "pool_mode = session"))
 		sv.line(`"level":"WARN"`, "a pooler stands before the database: set database.pooler: pgbouncer unless")
 		sv.end()
 	})
@@ -84,13 +86,13 @@ func TestX49_PoolerThatTheConfigurationDoesNotName(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
 		s.config(app, "database: {pooler: pgbouncer}")
-		refused(t, s, inboxtest.Pooler(t, database, 4, "pool_mode = statement"), exitUnreachable, "pool_mode = transaction is needed")
+		refused(t, s, inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 4, "pool_mode = statement"), exitUnreachable, "pool_mode = transaction is needed")
 	})
 	t.Run("one connection", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
 		s.config(app, "database: {pooler: pgbouncer}")
-		refused(t, s, inboxtest.Pooler(t, database, 1), exitUnreachable, "did not lend a second connection", "default_pool_size")
+		refused(t, s, inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 1), exitUnreachable, "did not lend a second connection", "default_pool_size")
 	})
 	t.Run("no pooler", func(t *testing.T) {
 		t.Parallel()
@@ -131,7 +133,7 @@ destinations:
 `)
 	database := inboxtest.URL(t)
 	wholeAtEnd(t, database)
-	pooler := inboxtest.Pooler(t, database, 3)
+	pooler := inboxtest.Pooler(t, inboxtest.LoginURL(t, database), 3)
 	sv := startServe(t, s, pooler)
 	post := func(id, eventType string, revision int) {
 		t.Helper()

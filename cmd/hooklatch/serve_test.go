@@ -24,7 +24,14 @@ type serving struct {
 	url, admin string // of source billing, of the private listener
 }
 
+// startServe runs serve with a login that has no more rights than a server needs.
 func startServe(t *testing.T, s *site, database string, args ...string) *serving {
+	t.Helper()
+	return startMigrating(t, s, inboxtest.LoginURL(t, database), args...)
+}
+
+// startMigrating runs serve with the login of the address.
+func startMigrating(t *testing.T, s *site, database string, args ...string) *serving {
 	t.Helper()
 	p := start(t, []string{"DATABASE_URL=" + database}, append([]string{"serve", "-c", s.dir + "/hooklatch.yaml"}, args...)...)
 	ready := p.entry(`"msg":"ready"`)

@@ -214,11 +214,14 @@ func (s *server) open(ctx context.Context) error {
 		return unreachable(ctx, url, err)
 	}
 	s.pools, s.look = append(s.pools, pool), look
-	if err := poolerFits(ctx, s.log, url, pooler); err != nil {
+	db := &checkedDatabase{url: url, pooler: pooler, pool: pool, store: look}
+	if err := prepareDatabase(ctx, s.log, db, s.cfg.Database.Migrate, s.throwaway); err != nil {
 		return err
 	}
-	if err := prepareDatabase(ctx, s.log, pool, look, url, s.cfg.Database.Migrate, s.throwaway); err != nil {
-		return err
+	if s.forwards {
+		if err := warnStranded(ctx, s.log, look, s.cfg); err != nil {
+			return unreachable(ctx, url, err)
+		}
 	}
 	s.health.ready = look.Ready
 	s.health.schema = func(ctx context.Context) error { return migrations.Check(ctx, pool) }

@@ -5,22 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/migrations"
 )
 
-// finding is one start-up check that failed.
+// finding is what a check says, of a server's start and of doctor alike.
 type finding struct {
-	what string
+	check string // its name
+	level level
+	what  string
+	fix   string // empty: nothing is to be done, or what says it
+
 	// durability: a server may not run so; a database that is thrown away may.
 	durability bool
 }
+
+// level is how much a finding matters.
+type level int
+
+const (
+	wrong    level = iota // a server does not start, or does not do its work
+	doubtful              // it works, and a person should know
+	fine
+)
 
 // startupErrors are the findings, one a line.
 type startupErrors []finding
@@ -28,9 +41,16 @@ type startupErrors []finding
 func (e startupErrors) Error() string {
 	lines := make([]string, len(e))
 	for i, f := range e {
-		lines[i] = "database: " + f.what
+		lines[i] = "database: " + f.text()
 	}
 	return strings.Join(lines, "\n")
+}
+
+func (f finding) text() string {
+	if f.fix == "" {
+		return f.what
+	}
+	return f.what + " (" + f.fix + ")"
 }
 
 const (
@@ -39,131 +59,63 @@ const (
 	clockTolerance = 30 * time.Second
 )
 
-const serverSQL = `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
-	pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
-	current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean`
-
-// commitSQL is what the accept transaction begins with, as far as durability goes.
-const commitSQL = `SELECT set_config('synchronous_commit', 'on', true)`
-
-const committedSQL = `SELECT current_setting('synchronous_commit')`
-
-// checkServer finds what of the server would break a promise.
-func checkServer(ctx context.Context, pool *pgxpool.Pool) ([]finding, error) {
-	var version int
-	var encoding, commit string
-	var recovery, readOnly, fsync, fullPages bool
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, serverSQL).Scan(&version, &encoding, &recovery, &readOnly, &fsync, &fullPages); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, commitSQL); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, committedSQL).Scan(&commit)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var found []finding
-	add := func(durability bool, format string, args ...any) {
-		found = append(found, finding{fmt.Sprintf(format, args...), durability})
-	}
-	if version/10000 < oldestServer {
-		add(false, "Postgres %d is too old: %d or newer is needed", version/10000, oldestServer)
-	}
-	if encoding != "UTF8" {
-		add(false, "its encoding is %s: UTF8 is needed (createdb --encoding UTF8 --template template0)", encoding)
-	}
-	if recovery {
-		add(false, "it is a standby (in recovery): use the primary")
-	} else if readOnly {
-		add(false, "it is read-only: default_transaction_read_only is on")
-	}
-	if !fsync {
-		add(true, "fsync is off: a crash of the machine would lose deliveries that were answered 202")
-	}
-	if !fullPages {
-		add(true, "full_page_writes is off: a crash of the machine could damage the tables")
-	}
-	if commit != "on" && commit != "remote_apply" {
-		add(true, "synchronous_commit reads %s although it was set to on: a 202 would come before the commit is safe", commit)
-	}
-	return found, nil
+// checkedDatabase is what the checks of a database look at.
+type checkedDatabase struct {
+	url, pooler string
+	pool        *pgxpool.Pool
+	store       *inbox.Store
 }
 
-const unloggedSQL = `SELECT coalesce(string_agg(c.relname, ', ' ORDER BY c.relname), '') FROM pg_class c
-	WHERE c.relnamespace = 'hooklatch'::regnamespace AND c.relkind IN ('r', 'p') AND c.relpersistence <> 'p'`
+// databaseCheck is one line of doctor, or several where there is something to say.
+type databaseCheck func(context.Context, *checkedDatabase) ([]finding, error)
 
-const identitySQL = `SELECT EXISTS (SELECT FROM pg_index i
-	WHERE i.indrelid = 'hooklatch.inbox'::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 3
-	AND (SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a
-		WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])) = '{delivery_id,source,tenant}')`
+// The rules of a start: first those of the server, then, in a schema that fits, those
+// of what is in it. Roles come before what has to be read with them.
+func serverChecks() []databaseCheck {
+	return []databaseCheck{checkPooler, checkServer, checkDurability}
+}
 
-// checkTables finds what of a schema in the right version has been changed by
-// hand.
-func checkTables(ctx context.Context, pool *pgxpool.Pool) ([]finding, error) {
-	var unlogged string
-	var identity bool
-	if err := pool.QueryRow(ctx, unloggedSQL).Scan(&unlogged); err != nil {
-		return nil, err
-	}
-	if err := pool.QueryRow(ctx, identitySQL).Scan(&identity); err != nil {
-		return nil, err
-	}
-	var found []finding
-	if unlogged != "" {
-		found = append(found, finding{"unlogged tables are emptied by a crash: " + unlogged + " (ALTER TABLE … SET LOGGED)", true})
-	}
-	if !identity {
-		found = append(found, finding{"hooklatch.inbox has no unique key over tenant, source and delivery_id: deliveries would be stored twice", false})
-	}
-	return found, nil
+func schemaChecks() []databaseCheck {
+	return []databaseCheck{checkTables, checkRowSecurity, checkRoles, checkClock}
 }
 
 // prepareDatabase brings the database to where a server can run on it, or says
 // in one line each why not. A database that may be thrown away gets warnings in
 // place of failures of durability.
-func prepareDatabase(ctx context.Context, l *slog.Logger, pool *pgxpool.Pool, store *inbox.Store, url, migrate string, throwaway bool) error {
-	found, err := checkServer(ctx, pool)
-	if err != nil {
-		return unreachable(ctx, url, err)
-	}
-	found = warnOf(l, found, throwaway)
-	if len(found) > 0 {
-		return fail(exitUnreachable, startupErrors(found), "")
-	}
-	if err := prepareSchema(ctx, l, pool, url, migrate); err != nil {
+func prepareDatabase(ctx context.Context, l *slog.Logger, db *checkedDatabase, migrate string, throwaway bool) error {
+	if err := db.fits(ctx, l, serverChecks(), throwaway); err != nil {
 		return err
 	}
-	if found, err = checkTables(ctx, pool); err != nil {
-		return unreachable(ctx, url, err)
+	if err := prepareSchema(ctx, l, db.pool, db.url, migrate); err != nil {
+		return err
 	}
-	if found = warnOf(l, found, throwaway); len(found) > 0 {
-		return fail(exitUnreachable, startupErrors(found), "")
-	}
-	offset, err := store.Ready(ctx)
-	if err != nil {
-		return unreachable(ctx, url, err)
-	}
-	if offset.Abs() > clockWarning {
-		l.Warn("the clocks of this machine and of the database differ", "database_ahead_s", offset.Seconds(),
-			"not_ready_beyond_s", clockTolerance.Seconds())
-	}
-	return nil
+	return db.fits(ctx, l, schemaChecks(), throwaway)
 }
 
-// warnOf logs what may be overlooked and returns the rest.
-func warnOf(l *slog.Logger, found []finding, throwaway bool) []finding {
-	var rest []finding
-	for _, f := range found {
-		if throwaway && f.durability {
-			l.Warn("database: " + f.what)
-		} else {
-			rest = append(rest, f)
+// fits runs checks, logs what is doubtful and fails with what is wrong.
+func (db *checkedDatabase) fits(ctx context.Context, l *slog.Logger, checks []databaseCheck, throwaway bool) error {
+	var bad startupErrors
+	for _, check := range checks {
+		found, err := check(ctx, db)
+		if err != nil && len(bad) > 0 {
+			break // what was found before may be why
+		}
+		if err != nil {
+			return unreachable(ctx, db.url, err)
+		}
+		for _, f := range found {
+			switch {
+			case f.level == doubtful && !throwaway, f.level == wrong && f.durability && throwaway:
+				l.Warn("database: " + f.text())
+			case f.level == wrong:
+				bad = append(bad, f)
+			}
 		}
 	}
-	return rest
+	if len(bad) > 0 {
+		return fail(exitUnreachable, bad, "")
+	}
+	return nil
 }
 
 func prepareSchema(ctx context.Context, l *slog.Logger, pool *pgxpool.Pool, url, migrate string) error {
@@ -189,4 +141,45 @@ func prepareSchema(ctx context.Context, l *slog.Logger, pool *pgxpool.Pool, url,
 		return unreachable(ctx, url, err)
 	}
 	return nil
+}
+
+// warnStranded says loudly what no consumer of this configuration will ever claim.
+func warnStranded(ctx context.Context, l *slog.Logger, store *inbox.Store, c *config) error {
+	found, err := checkStranded(ctx, store, c)
+	for _, f := range found {
+		if f.level != fine {
+			l.Error(f.text())
+		}
+	}
+	return err
+}
+
+// checkStranded looks for forwards of tenants that no source of a destination has.
+func checkStranded(ctx context.Context, store *inbox.Store, c *config) ([]finding, error) {
+	const check = "tenants"
+	var found []finding
+	for _, name := range sortedKeys(c.Destinations) {
+		stranded, err := store.Stranded(ctx, name, c.tenantsOf(name))
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range stranded {
+			found = append(found, finding{check: check, what: fmt.Sprintf("%s of tenant %s wait for destination %s since %s, and no source of that tenant forwards there: nobody will send them",
+				counted(b.Forwards, "forward"), b.Tenant, name, b.Oldest.UTC().Format(time.RFC3339)),
+				fix: "give the tenant a source that forwards to " + name + " again"})
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, finding{check: check, level: fine, what: "every forward that waits belongs to a tenant whose sources forward there"})
+	}
+	return found, nil
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }

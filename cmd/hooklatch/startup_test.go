@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hooklatch/hooklatch/inbox"
 	"github.com/hooklatch/hooklatch/inbox/devdb"
 	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 	"github.com/hooklatch/hooklatch/migrations"
@@ -138,7 +139,7 @@ func TestServeDemandsItsSchema(t *testing.T) {
 	s.config("http://127.0.0.1:1")
 	refused(t, s, empty, exitUnreachable, "schema is version 0", "hooklatch migrate up", "Try: database.migrate: auto")
 	s.config("http://127.0.0.1:1", "database: {migrate: auto}")
-	sv := startServe(t, s, empty)
+	sv := startMigrating(t, s, empty)
 	sv.line(`"msg":"migrated"`)
 	sv.end()
 	s.config("http://127.0.0.1:1")
@@ -228,4 +229,84 @@ func TestSignalDuringStartUpIsACleanEnd(t *testing.T) {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	p.line("stopped before it was ready")
+}
+
+// A login that may not do what a server does is told what it lacks, before anything is
+// received; one that may do more is warned of.
+func TestServeSaysWhatItsLoginLacks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ defect, sql, want string }{
+		{"no member of two roles", `DO $$ BEGIN CREATE ROLE lacking_two LOGIN NOINHERIT; GRANT hooklatch_ingest, hooklatch_read TO lacking_two;
+			EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`,
+			"the login lacking_two may not take on roles: hooklatch_admin, hooklatch_consumer (GRANT hooklatch_admin, hooklatch_consumer TO \"lacking_two\")"},
+		{"a right that is gone", `REVOKE INSERT ON hooklatch.outbox FROM hooklatch_ingest`, "roles have lost rights that the migrations gave them: hooklatch_ingest"},
+		{"an open table", `ALTER TABLE hooklatch.attempt NO FORCE ROW LEVEL SECURITY`, "row-level security is not enabled and forced: attempt"},
+	} {
+		t.Run(c.defect, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.config("http://127.0.0.1:1")
+			database := inboxtest.URL(t)
+			execute(t, database, c.sql)
+			if strings.Contains(c.sql, "lacking_two") {
+				if os.Getenv("HOOKLATCH_TEST_DATABASE_URL") != "" {
+					t.Skip("nobody knows a password for it there")
+				}
+				database = asUser(t, database, "lacking_two")
+			}
+			refused(t, s, database, exitUnreachable, "database: ", c.want)
+		})
+	}
+	t.Run("a superuser", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.config("http://127.0.0.1:1")
+		sv := startMigrating(t, s, inboxtest.URL(t))
+		sv.line("is a superuser or bypasses row-level security")
+		sv.end()
+	})
+	t.Run("a policy that somebody added", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.config("http://127.0.0.1:1")
+		database := inboxtest.URL(t)
+		execute(t, database, `CREATE POLICY all_of_it ON hooklatch.inbox USING (true)`)
+		sv := startServe(t, s, database)
+		sv.line("let more rows be seen: all_of_it on inbox")
+		sv.end()
+	})
+}
+
+func asUser(t *testing.T, address, user string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(user)
+	return u.String()
+}
+
+// What a tenant has left behind is said loudly: no consumer will ever claim it.
+func TestServeNamesTheForwardsOfForgottenTenants(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config("http://127.0.0.1:1")
+	database := inboxtest.URL(t)
+	store, err := inbox.New(openPoolOf(t, database), inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten := inbox.Delivery{Tenant: "forgotten", Source: "billing", DeliveryID: "dlv_1", Forwards: []inbox.NewForward{{Destination: "app"}}}
+	if _, err := store.Accept(t.Context(), forgotten); err != nil {
+		t.Fatal(err)
+	}
+	sv := startServe(t, s, database)
+	sv.line(`"level":"ERROR"`, "1 forward of tenant forgotten wait for destination app since ")
+	sv.end()
+	for f, err := range store.Find(t.Context(), inbox.Filter{ID: "dlv_1"}) {
+		if err != nil || f.Tenant != "forgotten" {
+			t.Error(f.Tenant, err)
+		}
+	}
 }
