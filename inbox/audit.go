@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -193,9 +194,18 @@ func (a *auditor) walk(ctx context.Context, e edge, estimate int64, yield func(D
 	}
 }
 
-// confirmed are the differences among the rows of keys that two snapshots agree on.
+// confirmed are the differences among the rows of keys that two snapshots agree on. A
+// page that takes too long, since its lanes or bodies are large, is halved.
 func (e edge) confirmed(ctx context.Context, keys []int64) ([]suspect, error) {
 	first, err := e.check(ctx, keys)
+	if err != nil && len(keys) > 1 && errors.Is(readError("audit", err), ErrBusy) {
+		half, err := e.confirmed(ctx, keys[:len(keys)/2])
+		if err != nil {
+			return nil, err
+		}
+		rest, err := e.confirmed(ctx, keys[len(keys)/2:])
+		return append(half, rest...), err
+	}
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
