@@ -23,7 +23,6 @@ func crowd(t testing.TB, pool *pgxpool.Pool, ordering Ordering, n int, set strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := conn.PgConn().PID()
 	_, err = conn.Exec(t.Context(), `WITH i AS (
 		INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, resource_type, resource_id, revision)
 		SELECT 't1', 'src1', 'long-' || n, sha256(n::text::bytea), 1, 'invoice', 'long', n FROM generate_series(1001, 1000 + $1::int) n RETURNING id, revision),
@@ -33,11 +32,6 @@ func crowd(t testing.TB, pool *pgxpool.Pool, ordering Ordering, n int, set strin
 	_, updateErr := conn.Exec(t.Context(), `UPDATE hooklatch.outbox SET `+set+` WHERE revision > 1000`)
 	if err := errors.Join(err, updateErr, conn.Close(t.Context())); err != nil {
 		t.Fatal(err)
-	}
-	// Its own reads are counted when its connection is gone, those of earlier work when
-	// theirs are.
-	pool.Reset()
-	for count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1 OR datname = current_database() AND pid <> pg_backend_pid()`, pid) > 0 {
 	}
 }
 
@@ -86,7 +80,7 @@ func TestLongLaneCostsNobodyAnything(t *testing.T) {
 					continue // it supersedes them
 				}
 				tellReads(t, s)
-				exec(t, pool, `SELECT pg_stat_reset()`)
+				forgetReads(t, s, pool)
 				work(resource, map[string]int64{"": 7, "short": 7, "long": 2}[resource])
 				if n := rowsRead(t, s, pool); n > 100 {
 					t.Errorf("a delivery of %q, its claim and its settlement read %d rows", resource, n)
