@@ -43,6 +43,24 @@ func migrateCommand(s *stdio) *cli.Command {
 					return migrateStatus(c.Context, s, readWhichDatabase(c), c.Bool("json"))
 				},
 			},
+			{
+				Name:  "sql",
+				Usage: "print the statements, for who runs them by other means",
+				Description: example("Print what migrate up would run, roles and grants and what migrate status reads included,\n"+
+					"as one transaction. No database is looked at: the script itself refuses one that is not in\n"+
+					"the version that --from names. Whoever runs it must be allowed to create roles, or find them\n"+
+					"there, and a schema.",
+					"hooklatch migrate sql | psql --set ON_ERROR_STOP=1 \"$DATABASE_URL\"",
+					"hooklatch migrate sql --from 5 > migrations/0042_hooklatch.sql"),
+				Flags: []cli.Flag{jsonFlag(),
+					&cli.Int64Flag{Name: "from", Usage: "`VERSION` that the database is in; 0: it has no hooklatch"}},
+				Action: func(c *cli.Context) error {
+					if _, err := arguments(c); err != nil {
+						return err
+					}
+					return migrateSQL(s, c.Int64("from"), c.Bool("json"))
+				},
+			},
 		},
 	}
 }
@@ -55,6 +73,27 @@ type migrationLine struct {
 	Applied   bool       `json:"applied"`
 	AppliedAt *time.Time `json:"applied_at,omitempty"`
 	Took      float64    `json:"took_ms,omitempty"`
+}
+
+func migrateSQL(s *stdio, from int64, asJSON bool) error {
+	text, err := migrations.SQL(from)
+	if err != nil {
+		return usagef("hooklatch migrate status   says in which version a database is", "%w", err)
+	}
+	if !asJSON {
+		_, err = fmt.Fprint(s.out, text)
+		return err
+	}
+	to, err := migrations.Version()
+	if err != nil {
+		return err
+	}
+	return printJSON(s.out, struct {
+		V    int    `json:"v"`
+		From int64  `json:"from"`
+		To   int64  `json:"to"`
+		SQL  string `json:"sql"`
+	}{1, from, to, text})
 }
 
 func migrateUp(ctx context.Context, s *stdio, which whichDatabase, asJSON bool) error {
