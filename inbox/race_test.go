@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,8 @@ type scene struct {
 	s    *Store
 	pool *pgxpool.Pool
 	to   string
+
+	mu   sync.Mutex      // guards the rest while two sessions run
 	ids  map[int64]int64 // of the forwards, by revision
 	held []Forward       // what is leased, in the order of the claims
 	ends Outcome         // how those that are held end; 0: accepted
@@ -65,7 +68,10 @@ func (sc *scene) arrive(ordering Ordering, revisions ...int64) {
 		d := ofResource(ordering, sc.to, revision)
 		d.Forwards[0].Destination = sc.to
 		r := accept(sc.t, sc.s, d)
-		sc.ids[revision] = forwardOf(sc.t, sc.s, r.ID).ID
+		id := forwardOf(sc.t, sc.s, r.ID).ID
+		sc.mu.Lock()
+		sc.ids[revision] = id
+		sc.mu.Unlock()
 	}
 }
 
@@ -165,7 +171,9 @@ func cancels(revision int64) session {
 	return acts(func(sc *scene) error {
 		err := sc.s.Cancel(sc.t.Context(), sc.ids[revision], me)
 		if err == nil {
+			sc.mu.Lock()
 			sc.cancelled = sc.ids[revision]
+			sc.mu.Unlock()
 		}
 		return err
 	})
@@ -211,6 +219,8 @@ func (sc *scene) run(do session, before func(int), giveUp bool) {
 		sc.t.Error(err)
 		return
 	}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
 	committed()
 }
 
