@@ -74,10 +74,11 @@ func (a *attempt) work() {
 	defer func() {
 		defer a.run.slots.settled()
 		a.run.slots.handled()
-		a.claim.Delivery.Body = nil // a settlement may take long
-		result := AttemptResult{Forward: a.claim, Settlement: a.judge(err)}
+		settlement := a.judge(err)
 		a.cancel(nil)
 		stopKeeping()
+		a.claim.Delivery.Body = nil // a settlement may take long, and no renewal reads it any more
+		result := AttemptResult{Forward: a.claim, Settlement: settlement}
 		if !settled {
 			result.Err = a.settle(result.Settlement)
 			result.LeaseLost = errors.Is(result.Err, inbox.ErrLeaseLost)
