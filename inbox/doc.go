@@ -77,6 +77,15 @@
 // retry will find out. A forward is handed out at least once; it is settled
 // once. Nothing here promises "exactly once".
 //
+// # Roles and tenants
+//
+// Each transaction takes on the role of its purpose: hooklatch_ingest accepts and
+// tallies, hooklatch_consumer claims and settles, hooklatch_admin acts for a person and
+// prunes, hooklatch_read looks. The login of the pool has to be a member of those that
+// it uses, and needs no other right. A transaction also names the tenants that it is
+// about, and row-level security shows it no others: those of the deliveries, of
+// [ClaimRequest], of a [Settlement]. What people do sees every tenant.
+//
 // # Tallies
 //
 // What receivers refuse and which keys sign is counted by them in memory and added

@@ -16,6 +16,14 @@
 // migrated before the last old binary has stopped. A migration without that line
 // serves nobody but its own binary. Its step down puts the old comment back.
 //
+// # Whose the tables are
+//
+// From the sixth file on everything belongs to hooklatch_owner, and so both steps of
+// each later file begin with SET LOCAL ROLE hooklatch_owner: what is made is his, and
+// whoever migrates need only be a member. A new table says which roles may do what, and
+// one with a tenant enables and forces row-level security with the policies tenants and
+// every_tenant. Tests fail where any of it is missing.
+//
 // # Two at once
 //
 // Migrators that start together run one after the other: each holds a lock in a

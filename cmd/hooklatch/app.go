@@ -80,6 +80,7 @@ func commands(s *stdio) []*cli.Command {
 		keysCommand(s),
 		configCommand(s),
 		migrateCommand(s),
+		doctorCommand(s),
 		keygenCommand(s),
 		completionCommand(s),
 		versionCommand(s),

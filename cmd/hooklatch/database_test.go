@@ -64,7 +64,7 @@ func TestDatabaseScripts(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
 				Setup: func(e *testscript.Env) error {
-					e.Setenv("DATABASE_URL", address)
+					e.Setenv("DATABASE_URL", inboxtest.LoginURL(t, address))
 					e.Setenv("GORACE", quickExit)
 					e.Setenv("EMPTY_URL", emptyDatabase(t, pool, address))
 					e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hooklatch/hooklatch/consumer"
+	"github.com/hooklatch/hooklatch/verify"
+)
+
+// checkRetention says how long a repeat is told from a new delivery.
+func checkRetention(c *config) finding {
+	window, source := c.replayWindow()
+	f := finding{check: "retention", level: fine, what: fmt.Sprintf("bodies %s, attempts %s, identities %s", c.Retention.Body, c.Retention.Attempts, c.Retention.Identity)}
+	if window > 0 {
+		f.what += fmt.Sprintf("; a captured request verifies for %s at most (source %s)", duration(window), source)
+	}
+	return f
+}
+
+// checkKeys reads every key: its span, its length, and what is odd about its place.
+func checkKeys(ctx context.Context, c *config) []finding {
+	l := newLoader(c)
+	first, second := l.verifiers(ctx)
+	l.shared(first, second)
+	var found []finding
+	for _, p := range sorted(l.problems) {
+		found = append(found, finding{check: "keys", what: fmt.Sprintf("%s:%d: %s", c.file, p.Line, p.Message), fix: l.try})
+	}
+	for _, w := range sorted(l.warnings) {
+		found = append(found, finding{check: "keys", level: doubtful, what: fmt.Sprintf("%s:%d: %s", c.file, w.Line, w.Message)})
+	}
+	now := time.Now()
+	for _, name := range sortedKeys(c.Sources) {
+		for _, v := range []*verify.Verifier{first[name], second[name]} {
+			if v == nil {
+				continue
+			}
+			for _, key := range v.Keys.Keys() {
+				found = append(found, checkKey(c, name, key, now))
+			}
+		}
+	}
+	return append(found, checkSharedSecrets(c, first, second)...)
+}
+
+func checkKey(c *config, source string, key verify.Key, now time.Time) finding {
+	f := finding{check: "key", level: fine, what: fmt.Sprintf("%s of %s: ", key.ID, source)}
+	if n := key.Secret.Len(); n > 0 {
+		f.what += counted(n, "byte") + ", "
+	}
+	switch {
+	case now.Before(key.NotBefore):
+		f.what += "valid in " + age(key.NotBefore.Sub(now))
+	case key.NotAfter.IsZero():
+		f.what += "valid for ever"
+	case now.Before(key.NotAfter):
+		f.what += "valid for another " + age(key.NotAfter.Sub(now))
+	default:
+		f.what += "expired " + age(now.Sub(key.NotAfter)) + " ago"
+	}
+	for _, k := range c.Sources[source].Keys {
+		if k.ID != key.ID {
+			continue
+		}
+		switch {
+		case k.Secret.File != "":
+			f.place(c.path(k.Secret.File))
+		case k.Secret.Env != "":
+			f.what += "; from the environment, which child processes and core dumps see: a file is kept closer"
+		}
+		break
+	}
+	return f
+}
+
+// place adds what is odd about the file of a secret.
+func (f *finding) place(file string) {
+	stat, err := os.Stat(file)
+	if err != nil || !stat.Mode().IsRegular() || stat.Size() > maxSecretFile {
+		return
+	}
+	if text, err := os.ReadFile(file); err == nil && bytes.HasSuffix(text, []byte("\n")) {
+		f.what += "; the line end of its file is no part of it"
+	}
+	if stat.Mode().Perm()&fs.FileMode(0o004) != 0 {
+		f.level, f.fix = doubtful, "chmod o-r "+shellQuote(file)
+		f.what += "; everybody on this machine may read its file"
+	}
+}
+
+// checkSharedSecrets finds one secret in two places of a tenant: what was captured from
+// one sender could be sent to the path of the other.
+func checkSharedSecrets(c *config, first, second map[string]*verify.Verifier) (found []finding) {
+	type place struct {
+		source string
+		key    verify.Key
+	}
+	var places []place
+	for _, name := range sortedKeys(c.Sources) {
+		for _, v := range []*verify.Verifier{first[name], second[name]} {
+			if v == nil {
+				continue
+			}
+			for _, key := range v.Keys.Keys() {
+				for _, other := range places {
+					if c.Sources[other.source].Tenant == c.Sources[name].Tenant && other.key.Secret.Equal(key.Secret) {
+						found = append(found, finding{check: "keys", level: doubtful, fix: "hooklatch keygen   makes one for each",
+							what: fmt.Sprintf("%s of %s and %s of %s are one secret: a request that was captured from one could be sent to the other", other.key.ID, other.source, key.ID, name)})
+					}
+				}
+				places = append(places, place{name, key})
+			}
+		}
+	}
+	return found
+}
+
+// checkCertificates says how long they last.
+func checkCertificates(c *config) (found []finding) {
+	for _, pair := range c.TLS.Certificates {
+		cert, err := loadCertificate(c.path(pair.Cert), c.path(pair.Key))
+		if err != nil {
+			found = append(found, finding{check: "certificate", what: err.Error()})
+			continue
+		}
+		left := time.Until(cert.Leaf.NotAfter)
+		f := finding{check: "certificate", level: fine, what: fmt.Sprintf("%s: %s left", pair.Cert, age(max(left, 0)))}
+		switch {
+		case left <= 0:
+			f.level, f.what, f.fix = wrong, pair.Cert+": it has ended", "renew it and restart"
+		case left < keyEndsSoon:
+			f.level, f.fix = doubtful, "renew it and restart"
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// destinationPatience bounds the look at a destination.
+const destinationPatience = 5 * time.Second
+
+// checkDestinations looks whether somebody answers where forwards go, all at once.
+func checkDestinations(ctx context.Context, c *config) []finding {
+	names := sortedKeys(c.Destinations)
+	found := make([]finding, len(names))
+	var looking sync.WaitGroup
+	for i, name := range names {
+		looking.Go(func() { found[i] = checkDestination(ctx, c, name) })
+	}
+	looking.Wait()
+	return found
+}
+
+func checkDestination(ctx context.Context, c *config, name string) finding {
+	f := finding{check: "destination", level: fine}
+	cfg := c.forwarderConfig(name)
+	cfg.Timeout = destinationPatience
+	forwarder, err := consumer.NewForwarder(cfg)
+	if err != nil {
+		return finding{check: f.check, what: name + ": " + err.Error()}
+	}
+	defer forwarder.Close()
+	start := time.Now()
+	date, err := forwarder.Look(ctx)
+	took := time.Since(start)
+	if err != nil {
+		return finding{check: f.check, what: name + ": " + firstLine(err), fix: "start it, or mend destinations." + name + ".url"}
+	}
+	f.what = fmt.Sprintf("%s: answers in %s", name, took.Round(time.Millisecond))
+	if date.IsZero() {
+		f.what += ", without a Date"
+		return f
+	}
+	// A Date has whole seconds, and was written somewhere within the round trip.
+	if off := date.Sub(start); off < -clockWarning-time.Second || off > clockWarning+took {
+		f.level, f.fix = doubtful, "set its clock by NTP: signatures of what is sent there carry the time"
+		f.what += fmt.Sprintf(", and its clock is %s off", age(off.Abs()))
+	}
+	return f
+}
