@@ -30,7 +30,7 @@ consumer config_revision: select, insert
 consumer destination: select, insert, update (url config_revision)
 consumer gap: select, insert, update (first_missing last_missing closed_at closed_by)
 consumer inbox: select
-consumer outbox: select, update (state next_attempt_at attempts attempts_free lease_token lease_until blocked_reason settled_at waiting hold_reason)
+consumer outbox: select, update (state next_attempt_at expires_at attempts attempts_free lease_token lease_until blocked_reason settled_at waiting hold_reason)
 consumer payload: select
 consumer resource: select, insert, update (applied applied_at deleted passed in_flight touched_at)
 consumer revision_conflict: select, insert
