@@ -101,7 +101,7 @@ func TestX49_PoolerThatTheConfigurationDoesNotName(t *testing.T) {
 			s.config(app, "database: {pooler: "+setting+"}")
 			sv := startServe(t, s, database)
 			sv.end()
-			if strings.Contains(sv.output(), `"level":"WARN"`) {
+			if strings.Contains(sv.output(), "a pooler stands before the database") {
 				t.Errorf("database.pooler %s: a warning of a pooler that is not there", setting)
 			}
 		}
