@@ -141,7 +141,10 @@ func TestCaseB6_MalformedSignature(t *testing.T) {
 	for _, f := range fixtures(t, "B6") {
 		g := c.rig(f)
 		a := g.send(f.message(t))
-		if value := f.message(t).get("X-Webhook-Signature"); value != "" && strings.Contains(fmt.Sprintf("%+v", g.result(0))+string(a.body), value) {
+		r := g.result(0)
+		r.RequestID = [16]byte{} // a short value may stand in a random id by chance
+		said := fmt.Sprintf("%+v", r) + strings.ReplaceAll(string(a.body), a.header.Get("X-Request-Id"), "")
+		if value := f.message(t).get("X-Webhook-Signature"); value != "" && strings.Contains(said, value) {
 			t.Errorf("%s: the signature is in the report or the answer", f.Name)
 		}
 	}
