@@ -214,10 +214,12 @@ func ExampleField() {
 func ExampleSecret() {
 	key, _ := verify.NewKey("k1", []byte("0123456789abcdef0123456789abcdef"), verify.SecretSpec{})
 	fmt.Printf("%v %s %#v\n", key.Secret, key.Secret, key.Secret)
+	fmt.Println(key.Secret.Len(), "bytes")
 	_, err := verify.NewKey("k2", []byte("secret\n"), verify.SecretSpec{})
 	fmt.Println(err)
 	// Output:
 	// [redacted] [redacted] [redacted]
+	// 32 bytes
 	// verify: key "k2": key unusable: a newline after the secret
 }
 
