@@ -52,7 +52,9 @@ func (f *target) superseded() bool {
 const (
 	targetSQL = `SELECT destination, lane FROM hooklatch.outbox WHERE id = $1`
 
-	lockLaneSQL = `SELECT id, passed FROM hooklatch.resource WHERE destination = $1 AND lane = $2 FOR UPDATE`
+	// lockLaneSQL also writes the row: a SettleTx under REPEATABLE READ that does not see
+	// the act must fail.
+	lockLaneSQL = `UPDATE hooklatch.resource SET touched_at = clock_timestamp() WHERE destination = $1 AND lane = $2 RETURNING id, passed`
 
 	lockForwardSQL = `
 SELECT id, inbox_id, tenant, destination, state, coalesce(hold_reason, ''), coalesce(ordering, ''), coalesce(revision, 0),
@@ -237,7 +239,7 @@ CROSS JOIN LATERAL (
 		AND revision > coalesce(r.passed, -1) ORDER BY revision, id LIMIT 1) o
 CROSS JOIN LATERAL (SELECT received_at FROM hooklatch.inbox WHERE id = o.inbox_id OFFSET 0) i`
 
-	passSQL = `UPDATE hooklatch.resource SET passed = $2, touched_at = clock_timestamp() WHERE id = $1`
+	passSQL = `UPDATE hooklatch.resource SET passed = $2 WHERE id = $1`
 )
 
 // Release lets a strict lane go on. Where revisions are missing, they are given up;

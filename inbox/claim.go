@@ -245,7 +245,7 @@ func (c *claiming) claimLanes(ctx context.Context, tx pgx.Tx, due *dueLanes) err
 		w.add(f, f.decide(due.now, c.MaxAttempts, hasRoom))
 	}
 	// What is left alone is left alone the next time, too, but for lack of room.
-	progress := len(w.leases) > 0 || len(w.moves) > 0
+	progress := len(w.leases) > 0 || len(w.moves) > 0 || w.again
 	c.moreLanes = full || progress && (w.again || due.found == c.window || len(locked) < len(due.lanes))
 	c.superseded = len(w.superseded)
 	return w.write(ctx, tx, c)

@@ -36,24 +36,26 @@ func readLaneGaps(rows pgx.Rows, byID map[int64]*laneFacts) error {
 }
 
 // arrivedSQL finds the revisions between what is passed and the first of a lane that
-// are here, and of which nothing is to be sent: a person has cancelled them, or no
-// route leads here. They are no gap. One snapshot sees a delivery with its forwards or
-// not at all.
+// are here, and of which nothing is to be sent in it: a person has cancelled them, no
+// route leads here, or they came before the source was ordered. They are no gap. One
+// snapshot sees a delivery with its forwards or not at all.
 const arrivedSQL = `
 SELECT k.id, a.revision FROM unnest($1::int8[], $2::int8[]) AS k(id, front)
 CROSS JOIN LATERAL (
-	SELECT tenant, source, destination, lane, resource_type, resource_id, passed FROM hooklatch.resource WHERE id = k.id OFFSET 0) r
+	SELECT tenant, source, destination, resource_type, resource_id, passed FROM hooklatch.resource WHERE id = k.id OFFSET 0) r
 CROSS JOIN LATERAL (
-	SELECT i.id, i.revision FROM (
-		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE resource_id = r.resource_id AND resource_type = r.resource_type
-			AND revision > r.passed AND revision < k.front AND tenant || '' = r.tenant AND source || '' = r.source ORDER BY revision LIMIT 1000)
-		UNION ALL
-		(SELECT id, tenant, source, revision FROM hooklatch.inbox WHERE r.resource_type = '' AND resource_id = r.resource_id
-			AND resource_type IS NULL AND revision > r.passed AND revision < k.front AND tenant || '' = r.tenant AND source || '' = r.source
-			ORDER BY revision LIMIT 1000)) i) a
-WHERE (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = a.id AND o.destination = r.destination
-	AND (o.state IN ('pending', 'retry_wait', 'held') OR o.state = 'blocked')) IS NULL
+	(SELECT revision FROM hooklatch.inbox i WHERE resource_id = r.resource_id AND resource_type = r.resource_type
+		AND revision > r.passed AND revision < k.front AND ` + unsentHere + ` ORDER BY revision LIMIT $3)
+	UNION ALL
+	(SELECT revision FROM hooklatch.inbox i WHERE r.resource_type = '' AND resource_id = r.resource_id AND resource_type IS NULL
+		AND revision > r.passed AND revision < k.front AND ` + unsentHere + ` ORDER BY revision LIMIT $3)) a
 ORDER BY k.id, a.revision`
+
+// unsentHere is true of a delivery i of the sender of lane r that stands in it no more,
+// or never did. The concatenations keep the planner on the index of resources.
+const unsentHere = `i.tenant || '' = r.tenant AND i.source || '' = r.source
+		AND (SELECT o.id FROM hooklatch.outbox o WHERE o.inbox_id = i.id AND o.destination = r.destination AND o.lane IS NOT NULL
+			AND o.state IN ('pending', 'retry_wait', 'held', 'blocked')) IS NULL`
 
 // gapsLooked is how many open gaps each claim looks at.
 const gapsLooked = 20

@@ -16,9 +16,9 @@ import (
 // does, but for another claim that makes the row of the same new lane at that moment. It
 // skips what is locked: who holds the lock leaves the lane with a first that is due, and
 // the next claim finds it. Accept takes no lock: what it inserts is not waiting, and so
-// is found by a claim. A claim that changes a lane also writes its resource row, so that
-// a SettleTx under REPEATABLE READ fails instead of not seeing it. Renew locks one
-// forward and nothing else; a claim locks the lease that it declares lost.
+// is found by a claim. A claim or an act that changes a lane also writes its resource
+// row, so that a SettleTx under REPEATABLE READ fails instead of not seeing it. Renew
+// locks one forward and nothing else; a claim locks the lease that it declares lost.
 
 // laneOf names the lane of a delivery: what stands in it is ordered, at each
 // destination, by revision. nil: the delivery has no resource or no revision, and
@@ -138,13 +138,14 @@ func lockLanes(ctx context.Context, tx pgx.Tx, destination string, due *dueLanes
 }
 
 // leaseSQL says how the lease ended that each lane gave out last, and locks those that
-// have run out, so that nobody can renew them any more. A row that is gone was settled.
+// have run out, so that nobody can renew them any more. A row that is gone was settled;
+// one that a person sends outside its lane is no matter of the lane.
 const leaseSQL = `
 SELECT k.resource, plain.leased, lost.id IS NOT NULL
 FROM unnest($1::int8[], $2::int8[]) AS k(resource, id)
-CROSS JOIN LATERAL (SELECT (SELECT lease_until IS NOT NULL FROM hooklatch.outbox WHERE id = k.id) IS TRUE AS leased) plain
+CROSS JOIN LATERAL (SELECT (SELECT lease_until IS NOT NULL FROM hooklatch.outbox WHERE id = k.id AND lane IS NOT NULL) IS TRUE AS leased) plain
 LEFT JOIN LATERAL (
-	SELECT id FROM hooklatch.outbox WHERE id = k.id AND lease_until <= $3 FOR UPDATE SKIP LOCKED) lost ON true`
+	SELECT id FROM hooklatch.outbox WHERE id = k.id AND lane IS NOT NULL AND lease_until <= $3 FOR UPDATE SKIP LOCKED) lost ON true`
 
 // metSQL reads once more, under the lock, what was found due.
 const metSQL = `
@@ -152,7 +153,8 @@ SELECT o.id, o.revision FROM unnest($1::int8[]) AS k(id)
 CROSS JOIN LATERAL (SELECT id, revision FROM hooklatch.outbox WHERE id = k.id AND ` + inLaneDue + ` OFFSET 0) o`
 
 // frontsSQL reads the first forward of each lane above what is passed. Where that one
-// is coalesced it reads the newest, too, which goes in its place. What has waited for its
+// is coalesced it reads the newest of that kind, too, which goes in its place: a strict
+// one leaves nothing out. What has waited for its
 // turn, and was never tried, has all its time before it: others took it, or what was
 // missing did.
 const frontsSQL = `
@@ -172,11 +174,11 @@ CROSS JOIN LATERAL (
 	UNION ALL
 	SELECT n.id, true FROM (
 		SELECT revision FROM hooklatch.outbox WHERE f.ordering = 'coalesce' AND destination = r.destination AND lane = r.lane
-			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND revision > r.passed
+			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND ordering = 'coalesce' AND revision > r.passed
 		ORDER BY revision DESC, id DESC LIMIT 1) m
 	CROSS JOIN LATERAL (
 		SELECT id FROM hooklatch.outbox WHERE destination = r.destination AND lane = r.lane
-			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND revision = m.revision
+			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND ordering = 'coalesce' AND revision = m.revision
 		ORDER BY id LIMIT 1) n) h
 CROSS JOIN LATERAL (SELECT * FROM hooklatch.outbox WHERE id = h.id OFFSET 0) o
 CROSS JOIN LATERAL (SELECT received_at, body_size FROM hooklatch.inbox WHERE id = o.inbox_id OFFSET 0) i`
@@ -278,7 +280,7 @@ func readMore(ctx context.Context, tx pgx.Tx, locked []*laneFacts, byID map[int6
 	batch := &pgx.Batch{}
 	older.queue(batch, locked[0].chunk+1, func(lane int64, p place) { byID[lane].older = append(byID[lane].older, p) })
 	if len(jumps) > 0 {
-		batch.Queue(arrivedSQL, jumps, jumped).Query(func(rows pgx.Rows) error {
+		batch.Queue(arrivedSQL, jumps, jumped, laneChunk).Query(func(rows pgx.Rows) error {
 			var resource, revision int64
 			_, err := pgx.ForEachRow(rows, []any{&resource, &revision}, func() error {
 				byID[resource].arrived = append(byID[resource].arrived, revision)

@@ -23,6 +23,11 @@ type queued struct {
 	pruned     bool // its body is gone
 }
 
+// forPerson says that only a person moves it.
+func (q *queued) forPerson() bool {
+	return q.state == Blocked || q.state == Held && q.hold != HoldGap
+}
+
 // place is where a forward stands in its lane.
 type place struct{ id, revision int64 }
 
@@ -97,7 +102,11 @@ func (f *laneFacts) decide(now time.Time, maxAttempts int, hasRoom func(*queued)
 	case head == nil:
 		return t
 	case head.ordering == OrderCoalesce && f.newest == nil:
-		return t // all that stand here wait for a person
+		// The front waits for a person, or for the gap of a stricter configuration.
+		t.rouse = f.loosen(&t, head)
+		t.again = t.rouse
+		f.park(&t, head)
+		return t
 	case head.ordering == OrderCoalesce:
 		head = f.newest
 		f.supersede(&t, f.older, head)
@@ -105,6 +114,9 @@ func (f *laneFacts) decide(now time.Time, maxAttempts int, hasRoom func(*queued)
 			t.rouse = true
 			return t
 		}
+		f.loosen(&t, head)
+	case head.ordering == OrderLatest:
+		f.loosen(&t, head)
 	case head.ordering == OrderStrict:
 		if !f.follows(&t, now, head) {
 			return t
@@ -113,6 +125,19 @@ func (f *laneFacts) decide(now time.Time, maxAttempts int, hasRoom func(*queued)
 	f.attempt(&t, now, maxAttempts, hasRoom, head)
 	f.park(&t, head)
 	return t
+}
+
+// loosen closes the gap that a stricter configuration has left: the head does not wait
+// for it.
+func (f *laneFacts) loosen(t *turn, head *queued) bool {
+	if f.gap == nil || head.forPerson() {
+		return false
+	}
+	t.closes = closedByRelease
+	if head.revision <= f.gap.last {
+		t.closes = closedByArrival
+	}
+	return true
 }
 
 // follows says whether the front of a strict lane is the next one. If it is not, what
@@ -138,11 +163,15 @@ func (f *laneFacts) follows(t *turn, now time.Time, front *queued) bool {
 		}
 		return true
 	}
+	if passed > *f.passed && len(f.arrived) >= laneChunk { // more may have arrived
+		t.rouse, t.again = true, true
+		return false
+	}
 	gap := missing{first: passed + 1, last: front.revision - 1, openedAt: front.receivedAt}
 	if f.gap != nil {
 		gap.openedAt = f.gap.openedAt
 	}
-	moves := front.state != Blocked && (front.state != Held || front.hold == HoldGap)
+	moves := !front.forPerson()
 	var until time.Time
 	if front.gapTimeout > 0 {
 		until = gap.openedAt.Add(front.gapTimeout)
@@ -180,8 +209,8 @@ func (f *laneFacts) attempt(t *turn, now time.Time, maxAttempts int, hasRoom fun
 	}
 	held := head.state == Held && head.hold == HoldGap // and the gap is closed
 	switch {
-	case head.state == Blocked || head.state == Held && !held:
-		return // later ones wait for a person
+	case head.forPerson():
+		return // and so do later ones
 	case !head.due && !held:
 		t.rouse = head.waiting
 		return

@@ -68,7 +68,7 @@ CROSS JOIN LATERAL (
 		SELECT f.id
 		UNION
 		(SELECT id FROM hooklatch.outbox WHERE f.ordering = 'coalesce' AND destination = r.destination AND lane = r.lane
-			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND revision > r.passed
+			AND ` + standsInLane + ` AND state IN ('pending', 'retry_wait') AND ordering = 'coalesce' AND revision > r.passed
 			ORDER BY revision DESC, id DESC LIMIT 1)) h) first
 WHERE o.id = first.id AND (o.waiting OR o.state = 'held' AND o.hold_reason = 'gap')`
 
