@@ -21,8 +21,9 @@ import (
 // whatever state it is in.
 type Filter struct {
 	// ID is a delivery id, an event id, the request id of a delivery or of a conflict of
-	// it, "type/id" of a resource, or the first 8 hex digits or more of the hash of its
-	// body or of a conflict's. At most 1,000 deliveries are found for each reading.
+	// it, "type/id" or the id alone of a resource, or the first 8 hex digits or more of the
+	// hash of its body or of a conflict's. At most 1,000 deliveries are found for each
+	// reading.
 	ID string
 
 	Source      string
@@ -73,10 +74,13 @@ SELECT ` + deliveryColumns + ` FROM (
 	(SELECT id FROM hooklatch.inbox WHERE delivery_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT id FROM hooklatch.inbox WHERE event_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT id FROM hooklatch.inbox WHERE request_id = $6 AND ($4 = '' OR source = $4))
-	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $7 AND resource_type = $8 AND ($4 = '' OR source = $4)
+	UNION (SELECT x.id FROM unnest($7::text[], $8::text[]) AS r(resource_type, resource_id) CROSS JOIN LATERAL (
+		SELECT id FROM hooklatch.inbox i
+		WHERE i.resource_id = r.resource_id AND i.resource_type = r.resource_type AND ($4 = '' OR source = $4)
+		ORDER BY revision DESC LIMIT 1000) x)
+	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $11 AND resource_type IS NULL AND ($4 = '' OR source = $4)
 		ORDER BY revision DESC LIMIT 1000)
-	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $7 AND resource_type IS NULL AND $8 = '' AND ($4 = '' OR source = $4)
-		ORDER BY revision DESC LIMIT 1000)
+	UNION (SELECT id FROM hooklatch.inbox WHERE resource_id = $5 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT id FROM hooklatch.inbox WHERE body_hash BETWEEN $9 AND $10 AND ($4 = '' OR source = $4) LIMIT 1000)
 	UNION (SELECT d.id FROM (
 			(SELECT tenant, source, delivery_id FROM hooklatch.conflict WHERE request_id = $6)
@@ -260,9 +264,26 @@ func readingsOf(id string) []any {
 	if u, err := uuid.Parse(id); err == nil {
 		request = &u
 	}
-	resourceType, resourceID, _ := strings.Cut(id, "/")
+	types, ids := resourcesOf(id)
+	var untyped *string
+	if rest, ok := strings.CutPrefix(id, "/"); ok {
+		untyped = &rest
+	}
 	low, high := hashesOf(id)
-	return []any{id, request, resourceID, resourceType, low, high}
+	return []any{id, request, types, ids, low, high, untyped}
+}
+
+// maxResourceReadings bounds the readings of a text with many slashes.
+const maxResourceReadings = 8
+
+// resourcesOf reads "type/id" of a resource: both may have slashes of their own.
+func resourcesOf(text string) (types, ids []string) {
+	for i := 0; i < len(text) && len(ids) < maxResourceReadings; i++ {
+		if text[i] == '/' && i+1 < len(text) {
+			types, ids = append(types, text[:i]), append(ids, text[i+1:])
+		}
+	}
+	return types, ids
 }
 
 // hashesOf are the first and the last hash that begin with some hex digits, 8 at

@@ -32,8 +32,9 @@ func TestFind(t *testing.T) {
 		func(d *Delivery) { d.EventType, d.EventID = "push", "evt_0" },
 		func(d *Delivery) { d.Source, d.RequestID = "src2", request },
 		func(d *Delivery) { d.Tenant, d.ResourceType, d.ResourceID = "t2", "report", "R/77" },
-		func(d *Delivery) { d.Forwards = nil },
+		func(d *Delivery) { d.Forwards, d.ResourceType, d.ResourceID = nil, "data/invoice", "78" },
 		func(d *Delivery) {
+			d.ResourceID = "gid://x/79"
 			d.Forwards, d.EventID = []NewForward{{Destination: "other"}, {Destination: "third", Hold: true}}, "evt_0"
 		},
 	} {
@@ -78,6 +79,9 @@ func TestFind(t *testing.T) {
 		{"event id of two", Filter{ID: "evt_0"}, "4 0"},
 		{"request id", Filter{ID: request.String()}, "1"},
 		{"resource, whose id has a slash", Filter{ID: "report/R/77"}, "2"},
+		{"id of a resource alone", Filter{ID: "R/77"}, "2"},
+		{"resource, whose type has a slash", Filter{ID: "data/invoice/78"}, "3"},
+		{"resource without a type", Filter{ID: "/gid://x/79"}, "4"},
 		{"an id ignores the other conditions", Filter{ID: "0", State: Blocked, Tenant: "nope", Since: at(4)}, "0"},
 		{"the source picks among what an id fits", Filter{ID: request.String(), Source: "src2"}, "1"},
 		{"the source leaves out what an id fits", Filter{ID: "0", Source: "nope"}, ""},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -179,7 +180,8 @@ func missingSubcommand(c *cli.Context) error {
 }
 
 // arguments checks that the command was given as many arguments as it has names
-// for, and returns them.
+// for, and returns them. An empty one comes of a shell variable that is not set, and
+// must not be read as "any".
 func arguments(c *cli.Context, names ...string) ([]string, error) {
 	got := c.Args().Slice()
 	if len(got) < len(names) {
@@ -187,6 +189,9 @@ func arguments(c *cli.Context, names ...string) ([]string, error) {
 	}
 	if len(got) > len(names) {
 		return nil, usagef(c.Command.HelpName+" --help", "%s: argument %q is one too many", shortName(c), got[len(names)])
+	}
+	if i := slices.Index(got, ""); i >= 0 {
+		return nil, usagef(c.Command.HelpName+" --help", "%s: %s is empty", shortName(c), names[i])
 	}
 	return got, nil
 }

@@ -121,3 +121,13 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 	visit("hooklatch", newApp(&stdio{}).Commands)
 }
+
+// A shell variable that is not set once meant every delivery.
+func TestAnEmptyArgumentIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"trace", ""}, {"events", "show", ""}, {"events", "body", ""}, {"resources", "show", ""}} {
+		code, out, messages := hooklatch(t, args...)
+		if code != exitUsage || out != "" || !strings.Contains(messages, "is empty") {
+			t.Errorf("%q: exit %d\n%s%s", args, code, out, messages)
+		}
+	}
+}

@@ -20,7 +20,7 @@ func eventsCommand(s *stdio) *cli.Command {
 		Name:  "events",
 		Usage: "look at deliveries in the inbox",
 		Description: example("List deliveries, show one, print its body, follow new ones. An id may be a delivery id,\n"+
-			"an event id, a request id, TYPE/ID of a resource, or 8 hex digits or more of the hash\n"+
+			"an event id, a request id, TYPE/ID or ID of a resource, or 8 hex digits or more of the hash\n"+
 			"of a body.\n\n"+databaseHelp,
 			"hooklatch events list --state blocked"),
 		Subcommands: []*cli.Command{eventsListCommand(s), eventsShowCommand(s), eventsBodyCommand(s), eventsDiffCommand(s), eventsTailCommand(s)},
@@ -322,7 +322,7 @@ const maxFits = 100
 
 // findOne finds the delivery that an id means. Several are listed, exit code 2.
 func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source string) (inbox.Delivery, error) {
-	var chosen, byDeliveryID []inbox.Delivery
+	var chosen, byDeliveryID, byEventID []inbox.Delivery
 	for d, err := range store.Find(ctx, inbox.Filter{ID: id, Source: source}) {
 		if err != nil {
 			return inbox.Delivery{}, err
@@ -331,12 +331,17 @@ func findOne(ctx context.Context, s *stdio, store *inbox.Store, id, source strin
 		if d.DeliveryID == id {
 			byDeliveryID = append(byDeliveryID, d)
 		}
+		if d.EventID == id {
+			byEventID = append(byEventID, d)
+		}
 		if len(chosen) == maxFits {
 			break
 		}
 	}
 	if len(byDeliveryID) == 1 {
 		chosen = byDeliveryID
+	} else if len(byDeliveryID) == 0 && len(byEventID) == 1 {
+		chosen = byEventID // the others have a resource of that name
 	}
 	switch len(chosen) {
 	case 0:

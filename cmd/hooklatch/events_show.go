@@ -120,7 +120,7 @@ func notFound(s *stdio, id string, asJSON bool) error {
 		}{1, id, false}), answerNo())
 	}
 	fmt.Fprintf(s.out, "%s is not in the inbox\n", cell(id, isTerminal(s.out)))
-	fmt.Fprintln(s.out, "  looked for   delivery id, event id, request id, TYPE/ID of a resource, hash of a body")
+	fmt.Fprintln(s.out, "  looked for   delivery id, event id, request id, TYPE/ID or ID of a resource, hash of a body")
 	fmt.Fprintf(s.out, "  next         %s trace %s\n", programName(), cell(shellQuote(id), isTerminal(s.out)))
 	return answerNo()
 }
