@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -154,8 +155,23 @@ func (d *bodyDiff) describe(line func(name, format string, args ...any), source 
 	case d.Kind == "json" && len(d.Pointers) == 0:
 		line("differs", "no value: only their order, or how they are spelled")
 	case len(d.Ignore) > 0:
-		line("hint", "conflict_ignore: [%s] of source %s would have made these one delivery", strings.Join(d.Ignore, ", "), source)
+		line("hint", "conflict_ignore: [%s] of source %s would have made these one delivery", pointerList(d.Ignore), source)
 	}
+}
+
+// barePointer is a pointer that YAML takes without quotes.
+var barePointer = regexp.MustCompile(`^(/[A-Za-z0-9_.~-]+)+$`)
+
+// pointerList writes pointers as a list of YAML has them.
+func pointerList(pointers []string) string {
+	var all []string
+	for _, p := range pointers {
+		if !barePointer.MatchString(p) {
+			p = yamlText(p)
+		}
+		all = append(all, p)
+	}
+	return strings.Join(all, ", ")
 }
 
 // short is a value in one line.

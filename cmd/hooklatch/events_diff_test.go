@@ -76,6 +76,21 @@ func TestBytesThatDiffer(t *testing.T) {
 	}
 }
 
+// The hint can be copied into the configuration as it is.
+func TestHintOfADiffIsYAML(t *testing.T) {
+	d := compareBodies([]byte(`{"a, b]: #":1,"c~d_e-f":{"":1},"g":1}`), []byte(`{"a, b]: #":2,"c~d_e-f":{"":2},"g":2}`), "")
+	var hint string
+	d.describe(func(name, format string, args ...any) {
+		if name == "hint" {
+			hint = fmt.Sprintf(format, args...)
+		}
+	}, "billing")
+	const want = `conflict_ignore: ["/a, b]: #", "/c~0d_e-f/", /g] of source billing`
+	if !strings.HasPrefix(hint, want) {
+		t.Errorf("got\n%s\nwant\n%s", hint, want)
+	}
+}
+
 // What a sender wrote reaches a terminal only as text, and only so much of it.
 func TestDiffOfHostileBodies(t *testing.T) {
 	long := strings.Repeat("x", 10_000)

@@ -88,7 +88,7 @@ func report(ctx context.Context, s *stdio, err error) int {
 		fmt.Fprintf(s.err, "hooklatch: %s\n", printable(err.Error(), isTerminal(s.err)))
 	}
 	if f.try != "" {
-		fmt.Fprintf(s.err, "Try: %s\n", f.try)
+		fmt.Fprintf(s.err, "Try: %s\n", printable(f.try, isTerminal(s.err)))
 	}
 	return f.code
 }
