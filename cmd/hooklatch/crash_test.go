@@ -98,7 +98,7 @@ func TestX34_KilledBetweenCommitAndAnswer(t *testing.T) {
 			fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 
 			p, url := s.run(fault.URL(), backend.URL, "--role", "receive")
-			fault.AtCommit(inboxtest.HoldCommit, 1)
+			fault.AtCommitOf("INTO hooklatch.inbox", inboxtest.HoldCommit, 1)
 			lost := make(chan error)
 			go func() {
 				_, err := try(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, s.request(url, "dlv_1", "{}"))
@@ -141,7 +141,7 @@ func TestX42_KilledBetweenTheAppsAnswerAndSettle(t *testing.T) {
 	fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(received.requests()) == 0 {
-			fault.AtCommit(inboxtest.HoldCommit, 1) // the claim is committed: the next is the settlement
+			fault.AtCommitOf("attempt (outbox_id, number, late", inboxtest.HoldCommit, 1) // the settlement's
 		}
 		received.ServeHTTP(w, r)
 	}))
@@ -194,7 +194,7 @@ func TestX33_CutInCommitIs503AndTheRetrySettlesIt(t *testing.T) {
 			wholeAtEnd(t, pool.Config().ConnString())
 			fault := inboxtest.NewFaultProxy(t, pool.Config().ConnString())
 			_, url := s.run(fault.URL(), "http://127.0.0.1:9", "--role", "receive")
-			fault.AtCommit(c.fault, 1)
+			fault.AtCommitOf("INTO hooklatch.inbox", c.fault, 1)
 			a := post(t, s, url, "dlv_1", "{}")
 			if a.status != 503 || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, `"code":"store_outcome_unknown"`) {
 				t.Errorf("%d %s, Retry-After %q", a.status, a.body, a.header.Get("Retry-After"))
