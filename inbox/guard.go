@@ -14,7 +14,9 @@ import (
 
 // The body guard: where a scheme does not sign the delivery id, whoever has captured
 // one request can send it again under ids of their own. So a new id is no new delivery
-// where its source has brought the same body a short while ago.
+// where its source has brought the same body a short while ago. The same is also what
+// differs in nothing but what the source ignores: a repeat of that kind can be captured
+// as well, and only its compare hash is known.
 
 // guardedBody is what the guard knows a delivery by.
 type guardedBody struct {
@@ -22,8 +24,12 @@ type guardedBody struct {
 	hash           [32]byte
 }
 
-func (a *acceptance) guardedBody() guardedBody {
-	return guardedBody{a.key.tenant, a.key.source, a.d.BodyHash}
+func (a *acceptance) guardedBodies() []guardedBody {
+	all := []guardedBody{{a.key.tenant, a.key.source, a.d.BodyHash}}
+	if a.d.CompareHash != ([32]byte{}) {
+		all = append(all, guardedBody{a.key.tenant, a.key.source, a.d.CompareHash})
+	}
+	return all
 }
 
 // lockKey makes the deliveries of one body wait for one another. Two bodies with one
@@ -47,12 +53,19 @@ const lockBodiesSQL = `SELECT pg_advisory_xact_lock(k) FROM unnest($1::int8[]) A
 // and tenant are compared as in storedSQL, so that the index of the body serves.
 const twinSQL = `
 SELECT g.n, x.id, x.delivery_id, x.received_at
-FROM unnest($1::text[], $2::text[], $3::bytea[], $4::float8[]) WITH ORDINALITY AS g(tenant, source, body_hash, reach, n)
+FROM unnest($1::text[], $2::text[], $3::bytea[], $4::float8[], $5::bytea[]) WITH ORDINALITY AS g(tenant, source, body_hash, reach, compare_hash, n)
 CROSS JOIN LATERAL (
-	SELECT id, delivery_id, received_at FROM hooklatch.inbox i
-	WHERE i.body_hash = g.body_hash AND i.source || '' = g.source AND i.tenant || '' = g.tenant
-		AND i.received_at >= now() - make_interval(secs => g.reach)
-	ORDER BY i.received_at LIMIT 1) x`
+	SELECT * FROM (
+		(SELECT id, delivery_id, received_at FROM hooklatch.inbox i
+		WHERE i.body_hash = g.body_hash AND i.source || '' = g.source AND i.tenant || '' = g.tenant
+			AND i.received_at >= now() - make_interval(secs => g.reach)
+		ORDER BY i.received_at LIMIT 1)
+		UNION ALL
+		(SELECT id, delivery_id, received_at FROM hooklatch.inbox i
+		WHERE i.compare_hash = g.compare_hash AND i.source || '' = g.source AND i.tenant || '' = g.tenant
+			AND i.received_at >= now() - make_interval(secs => g.reach)
+		ORDER BY i.received_at LIMIT 1)) either
+	ORDER BY received_at LIMIT 1) x`
 
 // guard begins the transaction, locks the bodies of the members, and reads what is
 // there of them: the row of the id, or else that of the body.
@@ -61,23 +74,30 @@ func guard(ctx context.Context, conn *pgxpool.Conn, opening *pgx.Batch, members 
 	byKey := make(map[identity]*acceptance, len(members))
 	var firsts []*acceptance
 	var tenants, sources []string
-	var hashes [][]byte
+	var hashes, compares [][]byte
 	var reach []float64
 	for _, a := range members {
-		keys = append(keys, a.guardedBody().lockKey())
+		for _, b := range a.guardedBodies() {
+			keys = append(keys, b.lockKey())
+		}
 		if byKey[a.key] == nil {
 			byKey[a.key] = a
 			firsts = append(firsts, a)
 		}
 		tenants, sources = append(tenants, a.key.tenant), append(sources, a.key.source)
 		hashes, reach = append(hashes, a.d.BodyHash[:]), append(reach, a.d.BodyGuard.Seconds())
+		var compare []byte // NULL is equal to nothing
+		if a.d.CompareHash != ([32]byte{}) {
+			compare = a.d.CompareHash[:]
+		}
+		compares = append(compares, compare)
 	}
 	slices.Sort(keys)
 
 	before := opening.Len() + 1
 	opening.Queue(lockBodiesSQL, slices.Compact(keys))
 	opening.Queue(storedSQL, storedArgs(firsts)...)
-	opening.Queue(twinSQL, tenants, sources, hashes, reach)
+	opening.Queue(twinSQL, tenants, sources, hashes, reach, compares)
 	results := conn.SendBatch(ctx, opening)
 	defer results.Close()
 	for range before {
@@ -128,12 +148,17 @@ func plan(members []*acceptance, guarding bool) (candidates []*acceptance) {
 			continue
 		}
 		if guarding {
-			first := byBody[a.guardedBody()]
+			var first *acceptance
+			for _, b := range a.guardedBodies() {
+				first = cmp.Or(first, byBody[b])
+			}
 			if a.d.BodyGuard > 0 && first != nil {
 				a.leader = first
 				continue
 			}
-			byBody[a.guardedBody()] = cmp.Or(first, a)
+			for _, b := range a.guardedBodies() {
+				byBody[b] = cmp.Or(byBody[b], a)
+			}
 		}
 		byKey[a.key] = a
 		candidates = append(candidates, a)
@@ -149,9 +174,15 @@ func (a *acceptance) follow() (decided bool) {
 	case l == nil:
 		return true
 	case l.missing != nil:
-	case l.key == a.key && l.keptAs != a.key.deliveryID, l.key != a.key && l.hash != a.d.BodyHash:
+	case l.key == a.key && l.keptAs != a.key.deliveryID, l.key != a.key && !a.isLike(l):
 		return false
 	}
 	a.id, a.keptAs, a.hash, a.compare, a.receivedAt, a.missing = l.id, l.keptAs, l.hash, l.compare, l.receivedAt, l.missing
 	return true
+}
+
+// isLike says whether what is stored of l is the body of a, as far as their source
+// compares.
+func (a *acceptance) isLike(l *acceptance) bool {
+	return l.hash == a.d.BodyHash || l.compare == a.d.CompareHash && l.compare != [32]byte{}
 }

@@ -67,6 +67,37 @@ func TestBodyGuardKnowsABodyUnderANewID(t *testing.T) {
 	}
 }
 
+// What was taken for a repeat, because it differs in nothing but what its source ignores,
+// is known under a new id as well: stored before, in the same commit, and in a process
+// that does not ignore anything yet.
+func TestBodyGuardKnowsARepeatUnderANewID(t *testing.T) {
+	s, pool := newStore(t)
+	like := func(id, body string, compare byte) Delivery {
+		d := guarded(id, body)
+		d.CompareHash[0] = compare
+		return d
+	}
+	accept(t, s, like("dlv_1", "attempt 1", 1))
+	accept(t, s, like("dlv_1", "attempt 2", 1))
+	if r := accept(t, s, like("dlv_2", "attempt 2", 1)); !r.Duplicate || r.DeliveryID != "dlv_1" {
+		t.Errorf("the repeat under a new id: %+v", r)
+	}
+	if r := accept(t, s, like("dlv_3", "attempt 1", 0)); !r.Duplicate || r.DeliveryID != "dlv_1" {
+		t.Errorf("the first under a new id, compared whole: %+v", r)
+	}
+	batch := members(t, like("dlv_4", "a", 2), like("dlv_5", "b", 2), like("dlv_6", "b", 3))
+	s.acceptBatch(batch)
+	for i, want := range []verdict{{inserted: true}, {byBody: true}, {inserted: true}} {
+		w := batch[i].work
+		if got := (verdict{w.inserted, !w.same(), w.keptAs != w.key.deliveryID}); batch[i].err != nil || got != want {
+			t.Errorf("member %d: %+v, %v; want %+v", i, got, batch[i].err, want)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.inbox`); n != 3 {
+		t.Errorf("%d rows, want 3", n)
+	}
+}
+
 // A commit that sees two tenants keeps their bodies apart.
 func TestBodyGuardKeepsTenantsApartInOneCommit(t *testing.T) {
 	s, _ := newStore(t)
@@ -108,7 +139,7 @@ func TestBodyGuardWaitsForAnotherProcess(t *testing.T) {
 		d := guarded("dlv_2", "x")
 		work := members(t, d)[0].work
 		tx := begin(t, pool)
-		if _, err := tx.Exec(t.Context(), lockBodiesSQL, []int64{work.guardedBody().lockKey()}); err != nil {
+		if _, err := tx.Exec(t.Context(), lockBodiesSQL, []int64{work.guardedBodies()[0].lockKey()}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tx.Exec(t.Context(), playWinnerSQL, d.BodyHash[:]); err != nil {
@@ -146,7 +177,7 @@ func TestBodyGuardDoesNotWaitForEver(t *testing.T) {
 	s, pool := newStore(t)
 	batch := members(t, guarded("dlv_1", "x"), guarded("dlv_2", "y"))
 	tx := begin(t, pool)
-	if _, err := tx.Exec(t.Context(), lockBodiesSQL, []int64{batch[0].work.guardedBody().lockKey()}); err != nil {
+	if _, err := tx.Exec(t.Context(), lockBodiesSQL, []int64{batch[0].work.guardedBodies()[0].lockKey()}); err != nil {
 		t.Fatal(err)
 	}
 	s.acceptBatch(batch)
@@ -160,9 +191,9 @@ func TestBodyGuardLocksInOrder(t *testing.T) {
 	s, pool := newStore(t)
 	batch := members(t, guarded("dlv_1", "x"), guarded("dlv_2", "y"))
 	slices.SortFunc(batch, func(a, b *member[*acceptance]) int { // the highest first
-		return int(min(max(b.work.guardedBody().lockKey()>>1-a.work.guardedBody().lockKey()>>1, -1), 1))
+		return int(min(max(b.work.guardedBodies()[0].lockKey()>>1-a.work.guardedBodies()[0].lockKey()>>1, -1), 1))
 	})
-	low, high := batch[1].work.guardedBody().lockKey(), batch[0].work.guardedBody().lockKey()
+	low, high := batch[1].work.guardedBodies()[0].lockKey(), batch[0].work.guardedBodies()[0].lockKey()
 	if low > high {
 		t.Fatal("void: not sorted")
 	}

@@ -17,6 +17,7 @@ ALTER TABLE hooklatch.conflict ADD COLUMN body_size integer;
 UPDATE hooklatch.conflict SET body_size = octet_length(body);
 
 CREATE INDEX inbox_body ON hooklatch.inbox (body_hash, received_at);
+CREATE INDEX inbox_compare ON hooklatch.inbox (compare_hash, received_at) WHERE compare_hash IS NOT NULL;
 DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type, revision) WHERE resource_id IS NOT NULL;
 CREATE INDEX attempt_ended   ON hooklatch.attempt (ended_at);
@@ -35,6 +36,7 @@ DROP INDEX hooklatch.conflict_seen;
 DROP INDEX hooklatch.attempt_ended;
 DROP INDEX hooklatch.inbox_resource;
 CREATE INDEX inbox_resource ON hooklatch.inbox (resource_id, resource_type) WHERE resource_id IS NOT NULL;
+DROP INDEX hooklatch.inbox_compare;
 DROP INDEX hooklatch.inbox_body;
 DELETE FROM hooklatch.conflict WHERE body IS NULL;
 ALTER TABLE hooklatch.conflict ALTER COLUMN body SET NOT NULL, DROP COLUMN body_size;
