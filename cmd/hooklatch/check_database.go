@@ -167,6 +167,8 @@ SELECT name, CASE
 	WHEN NOT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN 'closed'
 	WHEN (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE pg_roles.oid = role.oid) THEN 'special'
 	WHEN pg_has_role(oid, to_regrole('hooklatch_owner'), 'MEMBER') OR EXISTS (SELECT FROM role other WHERE other.oid <> role.oid AND pg_has_role(role.oid, other.oid, 'MEMBER')) THEN 'member'
+	WHEN EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'hooklatch'::regnamespace AND c.relkind IN ('r', 'p')
+		AND (pg_has_role(role.oid, c.relowner, 'MEMBER') OR has_table_privilege(role.oid, c.oid, 'DELETE, TRUNCATE'))) THEN 'power'
 	WHEN NOT CASE name
 		WHEN 'hooklatch_ingest' THEN has_table_privilege(oid, 'hooklatch.inbox', 'INSERT') AND has_table_privilege(oid, 'hooklatch.payload', 'INSERT')
 			AND has_table_privilege(oid, 'hooklatch.outbox', 'INSERT') AND has_column_privilege(oid, 'hooklatch.inbox', 'body_hash', 'SELECT')
@@ -206,6 +208,7 @@ func checkRoles(ctx context.Context, db *checkedDatabase) ([]finding, error) {
 		{"closed", "the login " + login + " may not take on roles", "GRANT " + strings.Join(faults["closed"], ", ") + " TO " + quoted},
 		{"special", "roles are superusers or bypass row-level security", "ALTER ROLE … NOSUPERUSER NOBYPASSRLS"},
 		{"member", "roles are members of the owner or of one another, and may more than they should", "REVOKE … FROM …"},
+		{"power", "roles own tables, or may delete from them, which only retention may", "ALTER TABLE … OWNER TO hooklatch_owner; REVOKE DELETE, TRUNCATE ON … FROM …"},
 		{"rights", "roles have lost rights that the migrations gave them", "hooklatch migrate sql   prints the grants"},
 	} {
 		if roles := faults[f.fault]; len(roles) > 0 {

@@ -239,6 +239,8 @@ func TestServeSaysWhatItsLoginLacks(t *testing.T) {
 		{"no member of two roles", `DO $$ BEGIN CREATE ROLE lacking_two LOGIN NOINHERIT; GRANT hooklatch_ingest, hooklatch_read TO lacking_two;
 			EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`,
 			"the login lacking_two may not take on roles: hooklatch_admin, hooklatch_consumer (GRANT hooklatch_admin, hooklatch_consumer TO \"lacking_two\")"},
+		{"a table that a role owns", `ALTER TABLE hooklatch.gap OWNER TO hooklatch_admin`, "roles own tables, or may delete from them, which only retention may: hooklatch_admin"},
+		{"a role that may delete", `GRANT DELETE ON hooklatch.attempt TO hooklatch_consumer`, "roles own tables, or may delete from them, which only retention may: hooklatch_consumer"},
 		{"a right that is gone", `REVOKE INSERT ON hooklatch.outbox FROM hooklatch_ingest`, "roles have lost rights that the migrations gave them: hooklatch_ingest"},
 		{"an open table", `ALTER TABLE hooklatch.attempt NO FORCE ROW LEVEL SECURITY`, "row-level security is not enabled and forced: attempt"},
 	} {
