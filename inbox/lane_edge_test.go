@@ -88,6 +88,23 @@ func TestGapClosesWhereTheOrderIsLoosened(t *testing.T) {
 	}
 }
 
+// A newer one that goes in place of what the gap held closes the gap, too.
+func TestGapClosesByWhatIsCoalescedOverIt(t *testing.T) {
+	s, pool := newStore(t)
+	begun(t, s)
+	r := accept(t, s, ofResource(OrderStrict, "r", 4))
+	arrive(t, s, OrderCoalesce, 5)
+	wantIDs(t, drain(t, s))
+	if err := s.Cancel(t.Context(), forwardOf(t, s, r.ID).ID, me); err != nil {
+		t.Fatal(err)
+	}
+	arrive(t, s, OrderCoalesce, 6)
+	wantIDs(t, drain(t, s), "r-6")
+	wantGaps(t, pool, "2-3 release")
+	wantStates(t, pool, "1 accepted, 4 cancelled, 5 superseded, 6 accepted")
+	clean(t, s)
+}
+
 // What was received as strict is left out by no older coalesced one.
 func TestCoalescedLaneThatBecomesStrictLeavesNothingOut(t *testing.T) {
 	s, pool := newStore(t)
