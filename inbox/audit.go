@@ -272,9 +272,9 @@ func (a *auditor) edges() []edge {
 		{what: "lanes", table: "resource", page: ids(auditLanesSQL, auditLanePage), size: auditLanePage, check: checks(auditLaneSQL, a.r.Source, a.r.Since)},
 		{what: "conflicts", table: "conflict", page: ids(auditConflictsSQL, auditPage), size: auditPage,
 			check: checks(auditConflictSQL, maxConflicts, a.r.Source, a.r.Since)},
-		{what: "forwards of no delivery", table: "outbox", page: ids(auditForwardsSQL, auditPage), size: auditPage, check: checks(auditForwardSQL), unbounded: true},
-		{what: "bodies of no delivery", table: "payload", page: ids(auditBodiesSQL, auditPage), size: auditPage, check: checks(auditBodySQL), unbounded: true},
-		{what: "attempts of no forward", table: "attempt", page: ids(auditAttemptsSQL, auditPage), size: auditPage, check: checks(auditAttemptSQL), unbounded: true},
+		{what: "forwards", table: "outbox", page: ids(auditForwardsSQL, auditPage), size: auditPage, check: checks(auditForwardSQL), unbounded: true},
+		{what: "bodies", table: "payload", page: ids(auditBodiesSQL, auditPage), size: auditPage, check: checks(auditBodySQL), unbounded: true},
+		{what: "attempts", table: "attempt", page: ids(auditAttemptsSQL, auditPage), size: auditPage, check: checks(auditAttemptSQL), unbounded: true},
 	}
 	if a.r.Bodies {
 		edges = append(edges, edge{what: "hashes of bodies", table: "inbox", page: a.deliveries, size: auditPage, check: a.hashes})

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -69,6 +72,9 @@ func audit(ctx context.Context, s *stdio, o auditOptions) (err error) {
 	}
 	found := 0
 	err = o.which.withStore(ctx, func(store *inbox.Store) error {
+		if err := o.knows(ctx, store); err != nil {
+			return err
+		}
 		for d, err := range store.Audit(ctx, o.request) {
 			if err != nil {
 				return err
@@ -95,6 +101,21 @@ func audit(ctx context.Context, s *stdio, o auditOptions) (err error) {
 		return answerNo()
 	}
 	return nil
+}
+
+// knows refuses a source that is neither configured nor in the inbox: a name that is
+// mistyped would pass every audit.
+func (o *auditOptions) knows(ctx context.Context, store *inbox.Store) error {
+	source := o.request.Source
+	if source == "" || o.which.kept().Sources[source] != nil {
+		return nil
+	}
+	names, err := store.Sources(ctx)
+	if err != nil || slices.Contains(names, source) {
+		return err
+	}
+	return usagef("hooklatch audit   looks at all of them", "audit: there is no source %q: the inbox has deliveries of %s", source,
+		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 func (d discrepancyLine) print(w io.Writer, terminal bool) error {
@@ -170,7 +191,7 @@ func (p *auditProgress) summary(found int) {
 		} else {
 			text += ", "
 		}
-		text += fmt.Sprintf("%d %s", p.rows[what], what)
+		text += fmt.Sprintf("%s %d", what, p.rows[what])
 	}
 	if found == 0 {
 		p.s.note("no difference: %s", text)

@@ -38,7 +38,7 @@ func TestAuditCommandNamesTheDeliveryAndTheNextCommand(t *testing.T) {
 		}
 	}
 	code, out, messages := hooklatch(t, "audit")
-	if code != exitOK || out != "" || !strings.Contains(messages, "no difference: 2 deliveries and forwards") {
+	if code != exitOK || out != "" || !strings.Contains(messages, "no difference: deliveries and forwards 2") {
 		t.Errorf("exit %d, %q, %q", code, out, messages)
 	}
 	execute(t, database, `DELETE FROM hooklatch.payload USING hooklatch.inbox WHERE id = inbox_id AND delivery_id = 'dlv_2'`)
@@ -58,7 +58,7 @@ func TestAuditCommandNamesTheDeliveryAndTheNextCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &line); err != nil || code != exitNo || line.Kind != inbox.DiffBodyMissing || line.DeliveryID != "dlv_2" || line.V != 1 {
 		t.Errorf("exit %d, %q, %v", code, out, err)
 	}
-	if code, _, messages = hooklatch(t, "audit", "--source", "other"); code != exitOK || !strings.Contains(messages, "nothing to compare") {
+	if code, _, messages = hooklatch(t, "audit", "--source", "biling"); code != exitUsage || !strings.Contains(messages, `no source "biling": the inbox has deliveries of billing`) {
 		t.Errorf("exit %d, %q", code, messages)
 	}
 }
