@@ -125,6 +125,14 @@ func notFound(s *stdio, id string, asJSON bool) error {
 	return answerNo()
 }
 
+// failNotFound is notFound for commands whose results are of another kind.
+func failNotFound(s *stdio, id string, asJSON bool) error {
+	if asJSON {
+		return notFound(s, id, true)
+	}
+	return fail(exitNo, fmt.Errorf("%s is not in the inbox", id), "hooklatch trace "+shellQuote(id))
+}
+
 // maskHeaders hides what may be a signature or a secret.
 func maskHeaders(header map[string][]string) http.Header {
 	masked := http.Header{}
@@ -266,7 +274,7 @@ func eventsBody(ctx context.Context, s *stdio, which whichDatabase, id, source, 
 	return which.withStore(ctx, func(store *inbox.Store) error {
 		d, err := findOne(ctx, s, store, id, source)
 		if errors.Is(err, errNoSuch) {
-			return fail(exitNo, fmt.Errorf("%s is not in the inbox", id), "hooklatch trace "+shellQuote(id))
+			return failNotFound(s, id, way == "json")
 		}
 		if err != nil {
 			return err

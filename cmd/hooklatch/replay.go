@@ -187,7 +187,7 @@ func (r *replayer) delivery(ctx context.Context, id, source, destination string)
 	return r.open(ctx, func(store *inbox.Store) error {
 		d, err := findOne(ctx, r.s, store, id, source)
 		if errors.Is(err, errNoSuch) {
-			return fail(exitNo, fmt.Errorf("%s is not in the inbox", id), "hooklatch trace "+shellQuote(id))
+			return failNotFound(r.s, id, r.json)
 		}
 		if err != nil {
 			return err

@@ -156,7 +156,7 @@ func (m *notTraced) print(s *stdio, asJSON bool) error {
 		fmt.Fprintf(s.out, "  %-12s %s\n", name, cell(fmt.Sprintf(format, args...), terminal))
 	}
 	fmt.Fprintf(s.out, "%s is not in the inbox (identities are kept for %s: since %s)\n", cell(m.ID, terminal), m.kept, m.KeptSince.Format(time.DateOnly))
-	looked := "delivery id, event id, request id, TYPE/ID of a resource, hash of a body"
+	looked := "delivery id, event id, request id, TYPE/ID or ID of a resource, hash of a body"
 	if _, err := hex.DecodeString(m.ID); err == nil && len(m.ID) < 8 {
 		looked += " (at least 8 digits of it)"
 	}
