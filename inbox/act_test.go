@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -120,6 +121,43 @@ func TestCaseE12_ReplayRefuses(t *testing.T) {
 	if acts := actsOf(t, s); len(acts) != 0 {
 		t.Errorf("audit %v", acts)
 	}
+}
+
+// X47: two people replay one dead letter at once. The one who comes second finds it
+// replayed: there is one attempt more, and one line in the audit.
+func TestX47_ReplayTwiceAtOnceIsOneAttempt(t *testing.T) {
+	s, pool := newStore(t)
+	wholeAtEnd(t, s.pool)
+	f := deadLetter(t, s, delivery("dlv_1", "x"))
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), `SELECT FROM hooklatch.outbox FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	const people = 3
+	errs := make(chan error, people)
+	for range people {
+		go func() { errs <- s.Replay(context.Background(), f.ID, me, false) }()
+	}
+	untilBlocked(t, pool, people)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := 0
+	for range people {
+		err := <-errs
+		if err == nil {
+			done++
+		} else if !errors.Is(err, ErrState) {
+			t.Errorf("%v, want ErrState", err)
+		}
+	}
+	if acts := actsOf(t, s); done != 1 || len(acts) != 1 {
+		t.Errorf("%d replays were done, audit %v", done, acts)
+	}
+	if n := count(t, pool, `SELECT attempts_free FROM hooklatch.outbox`); n != 1 {
+		t.Errorf("%d attempts more, want 1", n)
+	}
+	wantIDs(t, drain(t, s), "dlv_1")
 }
 
 // tables is everything that stands in the table of forwards, and in that of lanes.

@@ -201,7 +201,9 @@ func TestX14_HostileMetadataIsStored(t *testing.T) {
 	}
 }
 
-func TestX38_SenderHangsUp(t *testing.T) {
+// X38, D10: what was sent whole is stored whole, though nobody waits for the answer; what
+// was cut short leaves nothing.
+func TestCaseD10_X38_SenderHangsUp(t *testing.T) {
 	t.Parallel()
 	pool := inboxtest.New(t)
 	g := start(t, setup{inbox: newStore(t, pool)})
