@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hooklatch/hooklatch/inbox"
@@ -258,6 +259,44 @@ func TestLongAttemptKeepsItsLease(t *testing.T) {
 	_, results, _ := started(t, q, slow, Config{Timeout: 1900 * time.Millisecond, Lease: 2 * time.Second})
 	if r := next(t, results); r.Err != nil || r.Settlement.Outcome != inbox.OutcomeAccepted {
 		t.Errorf("%+v, want accepted after a renewal", r)
+	}
+}
+
+// E13: somebody holds an old snapshot for a long time. Work goes on, and while the app is
+// asked, which may take as long as it likes, no transaction of ours is open.
+func TestCaseE13_NoTransactionWaitsForTheApp(t *testing.T) {
+	store, pool := newStore(t)
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback(context.Background())
+	if _, err := old.Exec(t.Context(), `SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	accept(t, store, numbered(n)...)
+	asked := HandlerFunc(func(ctx context.Context, f Forward) error {
+		// The claim that has handed this over is committed, and one at a time is tried:
+		// nobody else is settling now, and a look for more takes a moment only.
+		deadline := time.Now().Add(time.Second)
+		for {
+			var open int
+			err := pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND state LIKE 'idle in transaction%' AND pid <> $1`, old.Conn().PgConn().PID()).Scan(&open)
+			if err != nil || open == 0 {
+				return err
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%d transactions are open while the app is asked", open)
+			}
+		}
+	})
+	_, results, _ := started(t, store, asked, Config{Concurrency: 1})
+	for range n {
+		if r := next(t, results); r.Err != nil || r.Settlement.Outcome != inbox.OutcomeAccepted {
+			t.Fatalf("%+v", r)
+		}
 	}
 }
 

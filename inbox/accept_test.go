@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +9,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 func TestAcceptStoresTheDeliveryWhole(t *testing.T) {
@@ -248,5 +254,64 @@ func TestX28_TwoBodiesAtOnceHaveOneWinner(t *testing.T) {
 	wg.Wait()
 	if len(taken) != 1 || len(refused) != 1 || taken["one"]+taken["two"] != 50 {
 		t.Errorf("taken %v, refused %v; want all of one body and none of the other", taken, refused)
+	}
+}
+
+// statementLog remembers the statements of a pool.
+type statementLog struct {
+	codes
+	mu  sync.Mutex
+	sql []string
+}
+
+func (s *statementLog) add(sql string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sql = append(s.sql, strings.ToLower(sql))
+}
+
+func (s *statementLog) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	s.add(query.SQL)
+	return ctx
+}
+
+func (s *statementLog) TraceBatchQuery(_ context.Context, _ *pgx.Conn, query pgx.TraceBatchQueryData) {
+	s.add(query.SQL)
+}
+
+// E2: a notification fails from 8,000 bytes on, and every commit that has one waits for
+// the others. Accepting sends none, neither by itself nor through a trigger.
+func TestCaseE2_AcceptNotifiesNobody(t *testing.T) {
+	pool := inboxtest.New(t)
+	cfg := pool.Config()
+	said := &statementLog{}
+	cfg.ConnConfig.Tracer = said
+	watched, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watched.Close)
+	s, err := New(watched, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for n := range 100 {
+		wg.Go(func() {
+			if _, err := s.Accept(t.Context(), delivery(fmt.Sprint("dlv_", n), strings.Repeat("x", 262_144))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	all := strings.Join(said.sql, "\n")
+	if !strings.Contains(all, "insert into hooklatch.payload") {
+		t.Fatal("void: the statements were not seen")
+	}
+	if strings.Contains(all, "notify") {
+		t.Error("accepting notifies")
+	}
+	if n := count(t, pool, `SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal`); n != 0 {
+		t.Errorf("%d triggers, which this test does not look into", n)
 	}
 }
