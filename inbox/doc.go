@@ -63,8 +63,9 @@
 // over a dead letter. A revision that is here, and that nobody is to send to this
 // destination, since no route leads there or a person has cancelled it, is not missing.
 //
-// What waits in a lane or is held gets no time for it: when its turn comes and its
-// deadline is over, it is blocked like any other, and a strict lane waits for a person.
+// What waits in a lane or for a gap, and was never tried, has its whole deadline when its
+// turn comes. What was tried before has not: if its time is over by then, it is blocked
+// like any other, and a strict lane waits for a person.
 //
 // A lane begins with the first claim that meets it. What its forwards do before that,
 // and what stands in no lane, has no order.

@@ -235,8 +235,8 @@ func TestHeldForAPersonIsOvertakenWhenCoalesced(t *testing.T) {
 	wantStates(t, pool, "1 superseded, 2 held person, 3 accepted")
 }
 
-// The time of a forward goes on while it waits; only when its turn comes is it found to
-// be over, and then it holds a strict lane like any dead letter.
+// The time of a forward begins when its turn comes. When it is over without a try, the
+// forward holds a strict lane like any dead letter.
 func TestDeadlineIsJudgedAtTheHead(t *testing.T) {
 	for _, c := range []struct {
 		ordering     Ordering

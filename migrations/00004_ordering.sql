@@ -25,7 +25,7 @@ CREATE INDEX outbox_lane_due ON hooklatch.outbox (destination, next_attempt_at, 
 CREATE INDEX outbox_lane ON hooklatch.outbox (destination, lane, revision, id)
     WHERE lane IS NOT NULL AND revision IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict');
 
--- One row for each lane, made by the first claim that meets it. Whoever changes the
+-- One row for each lane, made by the first claim or act that meets it. Whoever changes the
 -- forwards of a lane locks this row first.
 CREATE TABLE hooklatch.resource (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
