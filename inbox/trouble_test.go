@@ -132,6 +132,26 @@ func TestX36_HeldKeySpoilsNoOtherMember(t *testing.T) {
 	}
 }
 
+// X36: what Postgres ends for the sake of another transaction is tried again, and the
+// sender hears of nothing.
+func TestX36_EndedForAnotherIsTriedAgain(t *testing.T) {
+	for _, code := range []string{"40001", "40P01"} {
+		s, pool := newStore(t)
+		wholeAtEnd(t, s.pool)
+		exec(t, pool, `CREATE SEQUENCE hooklatch.tries`) // what it has counted is not rolled back
+		exec(t, pool, `GRANT ALL ON SEQUENCE hooklatch.tries TO PUBLIC`)
+		exec(t, pool, `CREATE FUNCTION hooklatch.give_way() RETURNS trigger LANGUAGE plpgsql AS
+			$$BEGIN IF nextval('hooklatch.tries') = 1 THEN RAISE 'another goes first' USING ERRCODE = '`+code+`'; END IF; RETURN NEW; END$$`)
+		exec(t, pool, `CREATE TRIGGER give_way BEFORE INSERT ON hooklatch.inbox FOR EACH ROW EXECUTE FUNCTION hooklatch.give_way()`)
+		if r := accept(t, s, delivery("dlv_1", "x")); r.Duplicate {
+			t.Errorf("%s: the only delivery is a duplicate", code)
+		}
+		if n := count(t, pool, `SELECT last_value FROM hooklatch.tries`); n != 2 {
+			t.Errorf("%s: %d tries, want 2", code, n)
+		}
+	}
+}
+
 // X37: a member that the database refuses fails alone, and its retries go alone.
 func TestX37_RefusedMemberFailsAlone(t *testing.T) {
 	s, pool := newStore(t)
