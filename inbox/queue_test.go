@@ -239,6 +239,47 @@ func TestX44_SpentForwardsAreBlockedAtClaim(t *testing.T) {
 	}
 }
 
+// E10, X44: a forward that kills its process each time uses up an attempt with each
+// claim. It ends as a dead letter, and holds up nobody meanwhile.
+func TestCaseE10_X44_CrashUsesUpAnAttempt(t *testing.T) {
+	for n, ordering := range []Ordering{OrderNone, OrderNone, OrderLatest, OrderCoalesce, OrderStrict} {
+		most := []int{1, 3}[n%2]
+		s, _ := newStore(t)
+		wholeAtEnd(t, s.pool)
+		deadly := ofResource(ordering, "r", 1)
+		deadly.DeliveryID = "deadly"
+		r := accept(t, s, deadly)
+		accept(t, s, delivery("good", "x"))
+		now := time.Now().Add(time.Minute)
+		claim := func() (ids []string) {
+			got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 2, Lease: time.Minute, MaxAttempts: most, Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range got {
+				ids = append(ids, f.Delivery.DeliveryID)
+				if f.Delivery.DeliveryID == "good" {
+					settle1(t, s, f, OutcomeAccepted)
+				}
+			}
+			now = now.Add(time.Hour) // the process is gone, and its lease runs out
+			return ids
+		}
+		wantIDs(t, claim(), "deadly", "good")
+		for range most - 1 {
+			wantIDs(t, claim(), "deadly")
+		}
+		wantIDs(t, claim())
+		f := forwardOf(t, s, r.ID)
+		if f.State != Blocked || f.BlockedReason != ReasonAttemptsExhausted || !f.LeaseUntil.IsZero() {
+			t.Errorf("%+v", f)
+		}
+		if l := ledger(t, s, f.ID); !slices.Equal(l, []string{"1 unknown", "2 unknown", "3 unknown"}[:most]) {
+			t.Errorf("ledger %v", l)
+		}
+	}
+}
+
 func TestSpentForwardsTakeNobodysPlace(t *testing.T) {
 	s, pool := newStore(t)
 	for i := range 10 {
