@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,4 +61,43 @@ func TestServeRefusesAStandby(t *testing.T) {
 	s := newSite(t)
 	s.config("http://127.0.0.1:1")
 	refused(t, s, cluster.URL(), exitUnreachable, "it is a standby (in recovery): use the primary")
+}
+
+// withClock is a database whose clock is so far ahead of ours.
+func withClock(t *testing.T, ahead string) *checkedDatabase {
+	t.Helper()
+	database := inboxtest.URL(t)
+	execute(t, database, `CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '`+ahead+`' $$`,
+		`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || quote_ident(current_database()) || ' SET search_path = public, pg_catalog'; END $$`)
+	pool := openPoolOf(t, database)
+	store, err := inbox.New(pool, inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &checkedDatabase{url: database, pool: pool, store: store}
+}
+
+// A database whose clock is another one decides wrongly what is due.
+func TestCheckClockFindsAnotherTime(t *testing.T) {
+	t.Parallel()
+	found, err := checkClock(t.Context(), withClock(t, "-7 seconds"))
+	if err != nil || len(found) != 1 || found[0].level != doubtful || !strings.Contains(found[0].what, "behind this machine: a server does not call itself ready beyond 30s") {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// A transaction of six minutes is worth a warning, with the statement that ends it.
+func TestCheckTransactionsWarnsOfALongOne(t *testing.T) {
+	t.Parallel()
+	db := withClock(t, "6 minutes")
+	open, err := openPoolOf(t, db.url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Rollback(t.Context())
+	found, err := checkTransactions(t.Context(), db)
+	end := fmt.Sprintf("SELECT pg_terminate_backend(%d)", open.Conn().PgConn().PID())
+	if err != nil || len(found) != 1 || found[0].level != doubtful || !strings.Contains(found[0].what, "open for 6 min") || !strings.HasSuffix(found[0].fix, end) {
+		t.Errorf("%+v, %v", found, err)
+	}
 }
