@@ -176,3 +176,25 @@ destinations:
 		t.Errorf("the app got %v", got)
 	}
 }
+
+// P14: where the destination is gone nothing is made due that nobody would ever send.
+func TestP14_ReplayToADestinationThatIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	file := s.config("http://127.0.0.1:1")
+	database := inboxtest.URL(t)
+	pool := openPoolOf(t, database)
+	execute(t, database, `WITH i AS (INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size) VALUES ('acme', 'billing', 'dlv_1', sha256('x'), 1) RETURNING id),
+		p AS (INSERT INTO hooklatch.payload (inbox_id, tenant, method, raw_query, headers, body) SELECT id, 'acme', 'POST', '', '', 'x' FROM i)
+		INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, expires_at, state, blocked_reason, attempts, settled_at) SELECT id, 'acme', 'gone', now(), 'blocked', 'refused', 1, now() FROM i`)
+	p := start(t, []string{"DATABASE_URL=" + database}, "replay", "-c", file, "--delivery", "dlv_1", "--destination", "gone", "--reason", "mended")
+	if code := p.wait(); code != exitNo || !strings.Contains(p.output(), "destination gone is not in the configuration any more") {
+		t.Errorf("exit code %d, want %d:\n%s", code, exitNo, p.output())
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE destination = 'gone' AND state = 'blocked' AND attempts_free = 0`); n != 1 {
+		t.Error("the dead letter was moved")
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.audit`); n != 0 {
+		t.Errorf("%d rows of audit", n)
+	}
+}
