@@ -115,14 +115,39 @@ func TestX35_DiskFull(t *testing.T) {
 	if err := s.Settle(t.Context(), settlement(claimOne(t, s, time.Now().Add(time.Hour)), OutcomeAccepted, "2xx")); err != nil {
 		t.Errorf("settle: %v", err)
 	}
+	for n := range 400 { // pages full of conflicts
+		d := delivery(fmt.Sprint("c", n/8), fmt.Sprint("other ", n))
+		if n%8 == 0 {
+			first := delivery(d.DeliveryID, "x")
+			first.Forwards = nil
+			accept(t, s, first)
+			taken = append(taken, first)
+		}
+		var conflict *ConflictError
+		if _, err := s.Accept(t.Context(), d); !errors.As(err, &conflict) {
+			t.Fatal(err)
+		}
+	}
 	full("b") // as much again
 	for _, d := range taken {
 		if r := accept(t, s, d); !r.Duplicate {
 			t.Errorf("%s was taken, and is new", d.DeliveryID)
 		}
 	}
-	gone = prune(t, s, Retention{Bodies: time.Now().Add(time.Hour), Identities: time.Now().Add(time.Hour)})
-	if gone[PruneIdentities] != len(taken)+1 || count(t, pool, `SELECT count(*) FROM hooklatch.inbox`) != 0 {
-		t.Errorf("pruned %v on a full disk, want %d deliveries", gone, len(taken))
+	// To take the bytes from a conflict needs room. That is told, and holds up nothing else.
+	gone = map[string]int{}
+	all := Retention{Bodies: time.Now().Add(time.Hour), Identities: time.Now().Add(time.Hour)}
+	var refusal error
+	for p, err := range s.Prune(t.Context(), all) {
+		if gone[p.Kind] += p.Rows; err != nil {
+			refusal = err
+		}
+	}
+	if !errors.Is(refusal, ErrFull) || gone[PruneIdentities] != len(taken)+1 || count(t, pool, `SELECT count(*) FROM hooklatch.inbox`) != 0 {
+		t.Errorf("pruned %v and %v on a full disk, want %d deliveries and %v", gone, refusal, len(taken), ErrFull)
+	}
+	prune(t, s, all)
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.conflict`); n != 0 {
+		t.Errorf("%d conflicts are left", n)
 	}
 }

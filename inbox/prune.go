@@ -69,19 +69,28 @@ const (
 // what it has yielded is gone, whatever comes later. The caller paces it between two
 // batches, and may end it at each. It waits for no lock, and nobody waits for it for
 // longer than a batch takes: rows that another transaction holds are left for the
-// next time.
+// next time. On a full disk everything goes but the bodies of conflicts, for which
+// ErrFull comes at the end.
 func (s *Store) Prune(ctx context.Context, r Retention) iter.Seq2[Pruned, error] {
 	return func(yield func(Pruned, error) bool) {
+		var full error
 		for _, p := range pruningsOf(r) {
 			for !p.done {
 				err := s.pruneBatch(ctx, p)
 				if errors.Is(err, errYield) {
 					return
 				}
+				if p.Kind == PruneConflicts && errors.Is(err, ErrFull) {
+					full = err // an update takes room, which those that follow make
+					break
+				}
 				if !yield(p.Pruned, err) || err != nil {
 					return
 				}
 			}
+		}
+		if full != nil {
+			yield(Pruned{Kind: PruneConflicts}, full)
 		}
 	}
 }
