@@ -424,6 +424,9 @@ func churn(ctx context.Context, s *Store, worker int, stop chan struct{}) error 
 		if _, err := s.Accept(ctx, delivery(d.DeliveryID, fmt.Sprint("y", n))); !errors.As(err, &conflict) {
 			return fmt.Errorf("other bytes: %v", err)
 		}
+		if err := jump(ctx, s, fmt.Sprintf("%d-%d", worker, n)); err != nil {
+			return err
+		}
 		o := orderings[n%len(orderings)]
 		claimed, err := s.Claim(ctx, ClaimRequest{Destination: "to-" + string(o), Limit: 5, Lease: time.Minute})
 		if err != nil {
@@ -435,6 +438,29 @@ func churn(ctx context.Context, s *Store, worker int, stop chan struct{}) error 
 			}
 		}
 	}
+}
+
+// jump makes a gap that time closes, and one that closes when what was missing comes.
+func jump(ctx context.Context, s *Store, name string) error {
+	for _, timeout := range []time.Duration{time.Millisecond, 0} {
+		destination := fmt.Sprintf("to-jump-%s-%s", name, timeout)
+		for _, revision := range []int64{1, 3, 2} {
+			d := delivery(fmt.Sprintf("%s-%d", destination, revision), "x")
+			d.ResourceType, d.ResourceID, d.Revision = "jump", destination, &revision
+			d.Forwards = []NewForward{{Destination: destination, Ordering: OrderStrict, GapTimeout: timeout}}
+			if _, err := s.Accept(ctx, d); err != nil {
+				return err
+			}
+			claimed, err := s.Claim(ctx, ClaimRequest{Destination: destination, Limit: 5, Lease: time.Minute})
+			for _, f := range claimed {
+				err = errors.Join(err, s.Settle(ctx, settlement(f, OutcomeAccepted, "2xx")))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // churnOne ends one lease, and lets a person act on what came of it.
