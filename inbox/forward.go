@@ -61,6 +61,12 @@ type Forward struct {
 	Ordering      Ordering  // OrderNone: it stands in no lane
 	Waiting       bool      // behind another forward of its lane
 	SettledAt     time.Time // zero: not settled
+	// Last says that no attempt follows this one, whatever its end: a replay is one
+	// attempt.
+	Last bool
+	// ReplayedBy is who decided about the attempts to come; empty: nobody had to.
+	ReplayedBy string
+	Owner      string // of a dead letter; empty: that of the destination
 
 	// Delivery is what to hand over, with Body and Header where the forward was
 	// claimed. Forwards leaves it empty.
@@ -78,6 +84,12 @@ type ClaimRequest struct {
 	Limit int
 	// Lease is how long they stay ours. It must exceed the time of an attempt.
 	Lease time.Duration
+	// Shares is what each tenant may take, where Tenants names several. nil: the oldest
+	// goes first, whose ever it is.
+	Shares map[string]Share
+	// ForRetries is how many of the places retries have before new forwards, and
+	// ForNew how many only new ones may take. Of the others new ones are taken first.
+	ForRetries, ForNew int
 	// MaxAttempts blocks, instead of handing out, a forward that had as many
 	// attempts that count. 0: no limit.
 	MaxAttempts int
@@ -87,6 +99,14 @@ type ClaimRequest struct {
 	ConfigRevision int64
 	// Now replaces the database's clock. Only tests set it.
 	Now time.Time
+}
+
+// Share is what one tenant may take of the places of a destination. Tenants that have
+// something due are served in proportion to their weights.
+type Share struct {
+	Weight int // 1 or more
+	Busy   int // places that it has already
+	Most   int // forwards that may be taken now
 }
 
 // Outcome is what a worker decided about a claimed forward.
@@ -142,6 +162,7 @@ type Attempt struct {
 	Error       string
 	Answer      []byte
 	Worker      string
+	ReplayedBy  string // who wanted this attempt; empty: it was due by itself
 
 	ConfigRevision int64
 }

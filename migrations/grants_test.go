@@ -27,10 +27,11 @@ ingest refusal: select (tenant source minute reason key_id cause count first_at 
 ingest schema_version: select
 consumer attempt: select, insert
 consumer config_revision: select, insert
-consumer destination: select, insert, update (url config_revision)
+consumer destination: select, insert, update (url config_revision owner breaker breaker_at breaker_until breaker_worker breaker_error probe_asked_at removed_at)
+consumer destination_event: select, insert
 consumer gap: select, insert, update (first_missing last_missing closed_at closed_by)
 consumer inbox: select
-consumer outbox: select, update (state next_attempt_at expires_at attempts attempts_free lease_token lease_until blocked_reason settled_at waiting hold_reason)
+consumer outbox: select, update (state next_attempt_at expires_at attempts attempts_free lease_token lease_until blocked_reason settled_at waiting hold_reason attempts_max replayed_by)
 consumer payload: select
 consumer resource: select, insert, update (applied applied_at deleted passed in_flight touched_at)
 consumer revision_conflict: select, insert
@@ -39,11 +40,12 @@ admin attempt: select, insert
 admin audit: select, insert
 admin config_revision: select
 admin conflict: select
-admin destination: select
+admin destination: select, insert, update (paused_at paused_by pause_reason owner probe_asked_at removed_at)
+admin destination_event: select, insert
 admin gap: select, insert, update (first_missing last_missing closed_at closed_by)
 admin inbox: select
 admin key_use: select
-admin outbox: select, insert, update (state next_attempt_at expires_at attempts_free lease_token lease_until blocked_reason settled_at ordering lane revision gap_timeout waiting hold_reason)
+admin outbox: select, insert, update (destination state next_attempt_at expires_at attempts_free lease_token lease_until blocked_reason settled_at ordering lane revision gap_timeout waiting hold_reason attempts_max replayed_by owner)
 admin payload: select
 admin refusal: select
 admin resource: select, insert, update (passed touched_at)
@@ -54,6 +56,7 @@ read audit: select
 read config_revision: select
 read conflict: select (id tenant source delivery_id body_hash key_id request_id seen first_seen_at last_seen_at)
 read destination: select
+read destination_event: select
 read gap: select
 read inbox: select
 read key_use: select
