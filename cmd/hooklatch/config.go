@@ -18,7 +18,7 @@ import (
 // part of the design and not of this version: it is refused by name, since a
 // silently ignored rule is worse than none.
 type config struct {
-	_ struct{} `later:"upstream,console,traces,trusted_proxies,proxy_protocol"`
+	_ struct{} `later:"console,traces,proxy_protocol"`
 
 	Version  int            `json:"version" jsonschema:"version of this format: 1"`
 	Listen   listenConfig   `json:"listen" jsonschema:"where to listen"`
@@ -28,6 +28,9 @@ type config struct {
 
 	Sources      map[string]*sourceConfig      `json:"sources" jsonschema:"trusted senders, by name"`
 	Destinations map[string]*destinationConfig `json:"destinations,omitempty" jsonschema:"where deliveries are handed on, by name"`
+
+	Upstream       string   `json:"upstream,omitempty" jsonschema:"http or https URL of the app that gets every request that is for no source; left out, such a request is answered 404"`
+	TrustedProxies []string `json:"trusted_proxies,omitzero" jsonschema:"addresses or CIDRs of proxies in front of hooklatch, whose X-Forwarded-For is believed"`
 
 	Retention retentionConfig `json:"retention,omitzero" jsonschema:"how long what was received is kept. What an open forward needs stays, however old"`
 	Refusals  refusalsConfig  `json:"refusals,omitzero" jsonschema:"how long is kept what was refused"`
@@ -149,23 +152,6 @@ type typeConfig struct {
 	Else  string   `json:"else,omitempty" jsonschema:"what becomes of the others: hold keeps them for a person, refuse answers 400. Defaults to hold"`
 }
 
-// destinationConfig is where deliveries are handed on.
-type destinationConfig struct {
-	_ struct{} `later:"rate,breaker,sign,owner,responses,shares,socket,tls"`
-
-	URL         string      `json:"url" jsonschema:"http or https URL that deliveries are posted to"`
-	Timeout     duration    `json:"timeout,omitzero" jsonschema:"of one attempt; defaults to 10s"`
-	Concurrency int         `json:"concurrency,omitempty" jsonschema:"attempts at once; defaults to 16"`
-	Retry       retryConfig `json:"retry,omitzero" jsonschema:"when a failed attempt is repeated"`
-}
-
-type retryConfig struct {
-	Base        duration `json:"base,omitzero" jsonschema:"bound of the first wait, doubled each time; defaults to 1s"`
-	Cap         duration `json:"cap,omitzero" jsonschema:"longest wait; defaults to 15m"`
-	MaxAttempts int      `json:"max_attempts,omitempty" jsonschema:"attempts that count; defaults to 12"`
-	Deadline    duration `json:"deadline,omitzero" jsonschema:"time after receipt in which attempts begin, or after its turn came where a delivery had to wait for others of its resource; defaults to 24h"`
-}
-
 type limitsConfig struct {
 	_ struct{} `later:"connections,connections_per_address,failed_auth,failed_auth_burst"`
 
@@ -259,6 +245,8 @@ func (c *config) fill() {
 		setDefault(c, at+".retry.cap", &d.Retry.Cap, duration(15*time.Minute))
 		setDefault(c, at+".retry.max_attempts", &d.Retry.MaxAttempts, 12)
 		setDefault(c, at+".retry.deadline", &d.Retry.Deadline, duration(24*time.Hour))
+		setDefault(c, at+".breaker.failures", &d.Breaker.Failures, 5)
+		setDefault(c, at+".breaker.open_for", &d.Breaker.OpenFor, duration(30*time.Second))
 	}
 	c.fillRetention()
 	setDefault(c, "limits.in_flight", &c.Limits.InFlight, 256)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"sort"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -223,53 +221,6 @@ func (ch *checker) tenants() {
 			}
 		}
 	}
-}
-
-func (ch *checker) destination(name string, d *destinationConfig) {
-	at := "destinations." + name
-	ch.name("destination", at, name)
-	u, err := url.Parse(d.URL)
-	switch {
-	case d.URL == "":
-		ch.problem(at, "url is missing")
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		ch.problem(at+".url", "url must be an http or https URL with a host")
-	case u.User != nil:
-		// The excerpt would print the password.
-		ch.problems = append(ch.problems, problem{Path: at + ".url", Message: "a password does not stand in the file", token: ch.c.at[at+".url"], hide: true})
-	case u.Fragment != "":
-		ch.problem(at+".url", "url must have no fragment")
-	default:
-		f, err := consumer.NewForwarder(consumer.ForwarderConfig{URL: d.URL})
-		if err != nil {
-			ch.problem(at+".url", "%s", strings.TrimPrefix(err.Error(), "consumer: "))
-		} else {
-			f.Close()
-		}
-	}
-	ch.positive(at+".timeout", time.Duration(d.Timeout))
-	ch.positive(at+".retry.base", time.Duration(d.Retry.Base))
-	ch.positive(at+".retry.deadline", time.Duration(d.Retry.Deadline))
-	if time.Duration(d.Timeout) > 5*time.Minute {
-		ch.problem(at+".timeout", "timeout must be at most 5m")
-	}
-	if d.Concurrency < 1 || d.Concurrency > maxConcurrency {
-		ch.problem(at+".concurrency", "concurrency must be 1 to %d", maxConcurrency)
-	}
-	if d.Retry.Cap < d.Retry.Base {
-		ch.problem(at+".retry", "retry.cap %s is shorter than retry.base %s", d.Retry.Cap, d.Retry.Base)
-	}
-	if d.Retry.MaxAttempts < 1 {
-		ch.problem(at+".retry.max_attempts", "max_attempts must be at least 1")
-	}
-	for _, s := range ch.c.Sources {
-		for _, r := range s.Forward {
-			if r.To == name {
-				return
-			}
-		}
-	}
-	ch.warn(at, "no source forwards to %s", name)
 }
 
 // near returns the place of path, or of what holds it where it was not given.

@@ -31,6 +31,9 @@ func schemaOfConfig() (*jsonschema.Schema, error) {
 			return nil, err
 		}
 	}
+	sign := schema.Properties["destinations"].AdditionalProperties.Properties["sign"]
+	key := sign.Items
+	*sign = jsonschema.Schema{Description: sign.Description, AnyOf: []*jsonschema.Schema{key.CloneSchemas(), {Type: "array", Items: key, MinItems: jsonschema.Ptr(1)}}}
 	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
 	schema.Title = "hooklatch configuration"
 	return schema, nil
@@ -112,6 +115,7 @@ func configTypes() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[duration]():  text(`^([0-9]+(ms|s|m|h|d))+$`, "300s"),
 		reflect.TypeFor[size]():      {AnyOf: []*jsonschema.Schema{{Type: "integer"}, text(`^[0-9]+([KMG]iB|[kKMG]?B)?$`, "256KiB")}},
+		reflect.TypeFor[pace]():      text(`^[0-9]+/[smh]$`, "50/s"),
 		reflect.TypeFor[time.Time](): {Type: "string", Format: "date-time"},
 		reflect.TypeFor[fieldConfig](): {Type: "string", Pattern: fieldPattern,
 			Examples: []any{"/data/id", "json:data.id", "header:X-Event-Id", "form:id", "query:id", "body_sha256_hex"}},

@@ -111,3 +111,44 @@ func (z size) String() string {
 	}
 	return strconv.FormatInt(int64(z), 10)
 }
+
+// pace is so many in a time: 50/s, 600/m, 1000/h. Zero: no bound.
+type pace struct {
+	n   int
+	per time.Duration
+}
+
+var paceUnits = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *pace) UnmarshalText(text []byte) error {
+	count, unit, _ := strings.Cut(string(text), "/")
+	n, err := strconv.ParseUint(count, 10, 31)
+	per, known := paceUnits[unit]
+	if err != nil || n == 0 || !known {
+		return fmt.Errorf("%q is no rate such as 50/s, 600/m or 1000/h", text)
+	}
+	p.n, p.per = int(n), per
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (p pace) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// String writes the pace as it is read; empty where there is none.
+func (p pace) String() string {
+	for unit, per := range paceUnits {
+		if p.n != 0 && p.per == per {
+			return fmt.Sprintf("%d/%s", p.n, unit)
+		}
+	}
+	return ""
+}
+
+// perSecond is 0 where there is no bound.
+func (p pace) perSecond() float64 {
+	if p.n == 0 {
+		return 0
+	}
+	return float64(p.n) / p.per.Seconds()
+}
