@@ -161,10 +161,14 @@ func (w *Forwarder) Handle(ctx context.Context, f Forward) error {
 
 func (w *Forwarder) request(ctx context.Context, f Forward) (*http.Transport, *http.Request) {
 	d := f.Delivery
+	h := Header(f.Forward)
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{""} // else net/http would put its own name there
+	}
 	req := (&http.Request{
 		Method:        d.Method,
 		URL:           w.url,
-		Header:        header(f.Forward),
+		Header:        h,
 		ContentLength: int64(len(d.Body)),
 	}).WithContext(ctx)
 	if req.Method == "" {

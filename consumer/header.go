@@ -15,13 +15,11 @@ import (
 // headers of that size would refuse the delivery for ever.
 const longestValue = 1 << 10
 
-// header is what the app gets: the provider's own headers without those that
-// belong to a connection or are reserved, then ours.
-func header(f inbox.Forward) http.Header {
+// Header is what a destination gets beside the body: the provider's own headers
+// without those that belong to a connection or are reserved, then ours. Accept-Encoding
+// is left out too: it says what the sender could read of an answer, not what we can.
+func Header(f inbox.Forward) http.Header {
 	h := carried(f.Delivery.Header)
-	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = []string{""} // else net/http would put its own name there
-	}
 	d := f.Delivery
 	set := func(name, value string) {
 		if value != "" && len(value) <= longestValue && validValue(value) {
@@ -77,12 +75,13 @@ func fold(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// reserved: headers of one connection, of framing, of who came which way, ours.
+// reserved: headers of one connection, of framing, of the answer to the sender, of who
+// came which way, ours.
 func reserved(folded string) bool {
 	switch folded {
 	case "connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
 		"te", "trailer", "trailers", "transfer-encoding", "upgrade", "http2-settings",
-		"host", "content-length", "expect",
+		"host", "content-length", "expect", "accept-encoding",
 		"forwarded", "via", "x-real-ip":
 		return true
 	}
