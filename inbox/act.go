@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -39,6 +40,8 @@ type target struct {
 	hold                HoldReason
 	ordering            Ordering // OrderNone: there is no lane
 	leased, lost        bool     // its lease lives; has run out
+	token               int64
+	replayed            bool // a person has decided about the attempts to come
 	revision            int64
 	resource            int64
 	passed              *int64
@@ -58,7 +61,7 @@ const (
 
 	lockForwardSQL = `
 SELECT id, inbox_id, tenant, destination, state, coalesce(hold_reason, ''), coalesce(ordering, ''), coalesce(revision, 0),
-	coalesce(lease_until > clock_timestamp(), false), coalesce(lease_until <= clock_timestamp(), false)
+	coalesce(lease_until > clock_timestamp(), false), coalesce(lease_until <= clock_timestamp(), false), lease_token, replayed_by IS NOT NULL
 FROM hooklatch.outbox WHERE id = $1 FOR UPDATE`
 )
 
@@ -79,7 +82,7 @@ func lockTarget(ctx context.Context, tx pgx.Tx, forwardID int64) (*target, error
 		}
 	}
 	return f, tx.QueryRow(ctx, lockForwardSQL, forwardID).Scan(&f.id, &f.deliveryID, &f.tenant, &f.destination, &f.state, &f.hold, &f.ordering,
-		&f.revision, &f.leased, &f.lost)
+		&f.revision, &f.leased, &f.lost, &f.token, &f.replayed)
 }
 
 // act runs do on a locked forward, in one transaction with its line in the audit.
@@ -115,7 +118,7 @@ func (s *Store) acted(op, destination string, err error) error {
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%s: %w", op, ErrNotFound)
-	case errors.Is(err, ErrSuperseded), errors.Is(err, ErrInFlight), errors.Is(err, ErrState), errors.Is(err, ErrPruned):
+	case errors.Is(err, ErrSuperseded), errors.Is(err, ErrInFlight), errors.Is(err, ErrState), errors.Is(err, ErrPruned), errors.Is(err, ErrRemoved):
 		return fmt.Errorf("%s: %w", op, err)
 	case err != nil:
 		return storeError(op, classify(err, false), err)
@@ -126,48 +129,81 @@ func (s *Store) acted(op, destination string, err error) error {
 	return nil
 }
 
-// replaySQL makes a forward due, with one attempt more than it had, and as much time
-// as it had at its receipt. $2 takes it out of its lane.
+// ReplayRequest says how a forward is replayed.
+type ReplayRequest struct {
+	Act
+	// Force sends it although its lane has gone past its revision: outside its lane and
+	// without a word to it, so that the destination goes back to that revision.
+	Force bool
+	// WithRetries gives it the whole budget of attempts once more, in place of one.
+	WithRetries bool
+	// Seen is the Token of the forward when the person saw it: who decides about
+	// something else than what is there now is refused. nil: whatever is there now.
+	Seen *int64
+}
+
+// replaySQL makes a forward due, with as much time as it had at its receipt, and one
+// attempt; $3: with the budget of a new one. What waited for a person was not tried yet,
+// and has its budget. $2 takes it out of its lane.
 const replaySQL = `
 UPDATE hooklatch.outbox o SET
 	state = CASE WHEN o.attempts = 0 THEN 'pending' ELSE 'retry_wait' END,
 	next_attempt_at = clock_timestamp(),
 	expires_at = clock_timestamp() + (o.expires_at - (SELECT received_at FROM hooklatch.inbox WHERE id = o.inbox_id)),
-	attempts_free = least(o.attempts_free + 1, o.attempts),
+	attempts_free = CASE WHEN $3 THEN o.attempts ELSE least(o.attempts_free + 1, o.attempts) END,
+	attempts_max = CASE WHEN NOT $3 AND o.state <> 'held' THEN o.attempts + 1 END,
+	replayed_by = $4,
 	blocked_reason = NULL, hold_reason = NULL, settled_at = NULL, waiting = false,
 	ordering = CASE WHEN NOT $2 THEN o.ordering END, lane = CASE WHEN NOT $2 THEN o.lane END,
 	revision = CASE WHEN NOT $2 THEN o.revision END, gap_timeout = CASE WHEN NOT $2 THEN o.gap_timeout END
 WHERE o.id = $1`
 
+const removedSQL = `SELECT EXISTS (SELECT FROM hooklatch.destination WHERE name = $1 AND removed_at IS NOT NULL)`
+
 // Replay makes a forward due again that is blocked, or held for a person. It keeps its
 // ids and its place in its lane, gets one attempt more, and its deadline begins anew.
 //
-// ErrSuperseded: its lane has gone past its revision; force sends it all the same,
-// outside its lane and without a word to it, so that the destination goes back to that
-// revision. ErrPruned: its body is gone. ErrInFlight: it is being tried. ErrState: it is
-// in another state. ErrNotFound: there is no such forward.
-func (s *Store) Replay(ctx context.Context, forwardID int64, act Act, force bool) error {
-	return s.act(ctx, forwardID, act, actReplay, func(tx pgx.Tx, f *target) (string, error) {
-		superseded, detail := f.superseded(), ""
+// ErrSuperseded: its lane has gone past its revision. ErrPruned: its body is gone.
+// ErrRemoved: its destination is gone. ErrInFlight: it is being tried. ErrReplaying:
+// somebody else was faster. ErrState: it is in another state, or it was tried since it
+// was seen. ErrNotFound: there is no such forward.
+func (s *Store) Replay(ctx context.Context, forwardID int64, r ReplayRequest) error {
+	return s.act(ctx, forwardID, r.Act, actReplay, func(tx pgx.Tx, f *target) (string, error) {
+		superseded := f.superseded()
 		switch {
 		case f.leased:
 			return "", ErrInFlight
+		case f.replayed && (f.state == Pending || f.state == RetryWait):
+			return "", ErrReplaying
 		case f.state != Blocked && f.state != Superseded && (f.state != Held || f.hold != HoldPerson):
 			return "", fmt.Errorf("%w: it is %s", ErrState, f.state)
-		case superseded && !force:
+		case r.Seen != nil && *r.Seen != f.token:
+			return "", fmt.Errorf("%w: it was tried since it was seen", ErrState)
+		case superseded && !r.Force:
 			return "", ErrSuperseded
-		case superseded:
-			detail = fmt.Sprintf("forced: revision %d is passed", f.revision)
 		}
-		var kept bool
-		if err := tx.QueryRow(ctx, bodySQL, f.deliveryID).Scan(&kept); err != nil {
+		var kept, removed bool
+		batch := &pgx.Batch{}
+		batch.Queue(bodySQL, f.deliveryID).QueryRow(func(row pgx.Row) error { return row.Scan(&kept) })
+		batch.Queue(removedSQL, f.destination).QueryRow(func(row pgx.Row) error { return row.Scan(&removed) })
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return "", err
 		}
-		if !kept {
+		switch {
+		case !kept:
 			return "", ErrPruned
+		case removed:
+			return "", ErrRemoved
 		}
-		_, err := tx.Exec(ctx, replaySQL, f.id, superseded)
-		return detail, err
+		var detail []string
+		if superseded {
+			detail = append(detail, fmt.Sprintf("forced: revision %d is passed", f.revision))
+		}
+		if r.WithRetries {
+			detail = append(detail, "with retries")
+		}
+		_, err := tx.Exec(ctx, replaySQL, f.id, superseded, r.WithRetries, r.Actor)
+		return strings.Join(detail, ", "), err
 	})
 }
 

@@ -60,7 +60,7 @@ func TestCaseE12_ReplayTriesOnceMore(t *testing.T) {
 		t.Fatalf("void: %+v", got)
 	}
 	told = 0
-	if err := s.Replay(t.Context(), f.ID, me, false); err != nil {
+	if err := s.Replay(t.Context(), f.ID, ReplayRequest{Act: me}); err != nil {
 		t.Fatal(err)
 	}
 	if told != 1 {
@@ -106,7 +106,7 @@ func TestCaseE12_ReplayRefuses(t *testing.T) {
 		"unknown":                 {1 << 40, ErrNotFound},
 	} {
 		before := tables(t, pool)
-		if err := s.Replay(t.Context(), c.id, me, false); !errors.Is(err, c.want) {
+		if err := s.Replay(t.Context(), c.id, ReplayRequest{Act: me}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if after := tables(t, pool); after != before {
@@ -114,7 +114,7 @@ func TestCaseE12_ReplayRefuses(t *testing.T) {
 		}
 	}
 	for _, act := range []Act{{}, {Actor: "me"}, {Reason: "why"}} {
-		if err := s.Replay(t.Context(), pruned.ID, act, false); err == nil {
+		if err := s.Replay(t.Context(), pruned.ID, ReplayRequest{Act: act}); err == nil {
 			t.Errorf("%+v was enough", act)
 		}
 	}
@@ -136,7 +136,7 @@ func TestX47_ReplayTwiceAtOnceIsOneAttempt(t *testing.T) {
 	const people = 3
 	errs := make(chan error, people)
 	for range people {
-		go func() { errs <- s.Replay(context.Background(), f.ID, me, false) }()
+		go func() { errs <- s.Replay(context.Background(), f.ID, ReplayRequest{Act: me}) }()
 	}
 	untilBlocked(t, pool, people)
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -180,7 +180,7 @@ func TestForcedReplayLeavesTheLaneAlone(t *testing.T) {
 	drain(t, s)
 	arrive(t, s, OrderLatest, 6)
 	busy, _ := claimAll(t, s, time.Time{})
-	if err := s.Replay(t.Context(), old.ID, me, true); err != nil {
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me, Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	wantIDs(t, drain(t, s), "r-1")
@@ -191,7 +191,7 @@ func TestForcedReplayLeavesTheLaneAlone(t *testing.T) {
 	if acts := actsOf(t, s); len(acts) != 1 || !strings.HasSuffix(acts[0], "forced: revision 1 is passed") {
 		t.Errorf("audit %v", acts)
 	}
-	if err := s.Replay(t.Context(), old.ID, me, true); !errors.Is(err, ErrState) {
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me, Force: true}); !errors.Is(err, ErrState) {
 		t.Errorf("once more: %v", err)
 	}
 }
@@ -202,7 +202,7 @@ func TestForceIsForWhatIsPassed(t *testing.T) {
 	wholeAtEnd(t, s.pool)
 	f := deadLetter(t, s, ofResource(OrderStrict, "r", 1))
 	arrive(t, s, OrderStrict, 2)
-	if err := s.Replay(t.Context(), f.ID, me, true); err != nil {
+	if err := s.Replay(t.Context(), f.ID, ReplayRequest{Act: me, Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	wantIDs(t, drain(t, s), "r-1", "r-2")
@@ -291,7 +291,7 @@ func TestCancelledRevisionIsNoGap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Replay(t.Context(), first.ID, me, false); err != nil {
+	if err := s.Replay(t.Context(), first.ID, ReplayRequest{Act: me}); err != nil {
 		t.Fatal(err)
 	}
 	wantIDs(t, drain(t, s), "r-1", "r-4")
@@ -360,7 +360,7 @@ func TestReleaseStepsOverADeadLetter(t *testing.T) {
 	wantIDs(t, drain(t, s), "r-2")
 	wantStates(t, pool, "1 blocked, 2 accepted, 4 held gap")
 	wantGaps(t, pool, "3-3 open")
-	if err := s.Replay(t.Context(), f.ID, me, false); !errors.Is(err, ErrSuperseded) {
+	if err := s.Replay(t.Context(), f.ID, ReplayRequest{Act: me}); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("replay of what was given up: %v", err)
 	}
 	if _, _, err := s.Release(t.Context(), ref("r"), me); err != nil {

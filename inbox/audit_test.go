@@ -481,7 +481,7 @@ func churnOne(ctx context.Context, s *Store, f Forward, n int) error {
 	var err error
 	switch {
 	case st.Outcome == OutcomeBlocked && n%4 == 0:
-		err = s.Replay(ctx, f.ID, act, n%8 == 0)
+		err = s.Replay(ctx, f.ID, ReplayRequest{Act: act, Force: n%8 == 0})
 	case st.Outcome == OutcomeBlocked && n%4 == 1:
 		err = s.Cancel(ctx, f.ID, act)
 	case n%7 == 0 && f.Ordering == OrderStrict:

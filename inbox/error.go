@@ -1,6 +1,9 @@
 package inbox
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrUnavailable: the database could not be reached or refused the work as a
@@ -32,6 +35,11 @@ var (
 	ErrInFlight = errors.New("inbox: in flight")
 	// ErrState: the forward, or the lane, is not in a state for this.
 	ErrState = errors.New("inbox: wrong state")
+	// ErrReplaying: a person has replayed the forward, and it was not tried yet. It is an
+	// ErrState.
+	ErrReplaying = fmt.Errorf("%w: a replay is in progress", ErrState)
+	// ErrRemoved: the forward's destination was removed.
+	ErrRemoved = errors.New("inbox: destination removed")
 )
 
 // ConflictError: the delivery id is stored with other bytes. The stored row is

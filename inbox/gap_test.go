@@ -217,7 +217,7 @@ func TestHeldForAPersonCountsAsArrived(t *testing.T) {
 		wantStates(t, pool, "1 accepted, 2 held person, 3 pending waiting")
 		wantGaps(t, pool, "")
 		clean(t, s)
-		if err := s.Replay(t.Context(), forwardOf(t, s, r.ID).ID, me, false); err != nil {
+		if err := s.Replay(t.Context(), forwardOf(t, s, r.ID).ID, ReplayRequest{Act: me}); err != nil {
 			t.Fatal(err)
 		}
 		wantIDs(t, drain(t, s), "r-2", "r-3")

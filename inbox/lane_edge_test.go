@@ -27,7 +27,7 @@ func TestForcedReplayKeepsNoLaneBusy(t *testing.T) {
 	if _, _, err := s.Release(t.Context(), ref("r"), me); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Replay(t.Context(), old.ID, me, true); err != nil {
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me, Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	outside, ids := claimAll(t, s, time.Time{})

@@ -327,7 +327,7 @@ func TestCaseE11_DeadLetterAtTheHead(t *testing.T) {
 			if c.ordering != OrderStrict {
 				return
 			}
-			if err := s.Replay(t.Context(), first[0].ID, me, false); err != nil {
+			if err := s.Replay(t.Context(), first[0].ID, ReplayRequest{Act: me}); err != nil {
 				t.Fatal(err)
 			}
 			wantIDs(t, drain(t, s), "r-1", "r-2", "r-3")

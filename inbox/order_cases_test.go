@@ -116,7 +116,7 @@ func TestCaseE11_DeadLetterIsDecidedUpon(t *testing.T) {
 		decide func(*Store, int64) error
 		sent   []string
 	}{
-		{"replayed", func(s *Store, id int64) error { return s.Replay(t.Context(), id, someone, false) }, []string{"r-1", "r-2"}},
+		{"replayed", func(s *Store, id int64) error { return s.Replay(t.Context(), id, ReplayRequest{Act: someone}) }, []string{"r-1", "r-2"}},
 		{"cancelled", func(s *Store, id int64) error { return s.Cancel(t.Context(), id, someone) }, []string{"r-2"}},
 		{"released", func(s *Store, _ int64) error {
 			_, _, err := s.Release(t.Context(), ResourceRef{"t1", "app", "src1", "invoice", "r"}, someone)
@@ -161,7 +161,7 @@ func TestCaseE11_ReplayJoinsAtTheBack(t *testing.T) {
 	dead := claim(1)[0]
 	settle1(t, s, dead, OutcomeBlocked)
 	accept(t, s, delivery("before", "x"))
-	if err := s.Replay(t.Context(), dead.ID, someone, false); err != nil {
+	if err := s.Replay(t.Context(), dead.ID, ReplayRequest{Act: someone}); err != nil {
 		t.Fatal(err)
 	}
 	got := claim(2)

@@ -39,7 +39,7 @@ func (m *orderModel) anyone(t *rapid.T, fits func(orderRow) bool) (string, bool)
 
 // replayOf demands that a replay is refused exactly where it would go back.
 func (m *orderModel) replayOf(t *rapid.T, r orderRow) error {
-	err := m.s.Replay(t.Context(), r.id, someone, false)
+	err := m.s.Replay(t.Context(), r.id, ReplayRequest{Act: someone})
 	if r.leaseUntil.After(time.Now()) { // people have the clock of the database
 		if !errors.Is(err, ErrInFlight) {
 			t.Fatalf("replay %v: %v", r, err)

@@ -164,7 +164,7 @@ func acts(do func(*scene) error) session {
 var me = Act{Actor: "me", Reason: "a test"}
 
 func replays(revision int64) session {
-	return acts(func(sc *scene) error { return sc.s.Replay(sc.t.Context(), sc.ids[revision], me, false) })
+	return acts(func(sc *scene) error { return sc.s.Replay(sc.t.Context(), sc.ids[revision], ReplayRequest{Act: me}) })
 }
 
 func cancels(revision int64) session {

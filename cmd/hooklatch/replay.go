@@ -314,7 +314,7 @@ func (r *replayer) replay(ctx context.Context, store *inbox.Store, d *inbox.Deli
 		if l.id == 0 {
 			continue
 		}
-		switch err := store.Replay(ctx, l.id, r.act, r.force); {
+		switch err := store.Replay(ctx, l.id, inbox.ReplayRequest{Act: r.act, Force: r.force}); {
 		case err == nil && l.Did == didRelease:
 			l.Did = didReleased
 		case err == nil:

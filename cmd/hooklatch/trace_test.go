@@ -83,7 +83,7 @@ func TestTraceTellsTheWholeStory(t *testing.T) {
 		}
 		forward = forwards[0].ID
 	}
-	if err := store.Replay(ctx, forward, inbox.Act{Actor: "ann", Reason: "app mended"}, false); err != nil {
+	if err := store.Replay(ctx, forward, inbox.ReplayRequest{Act: inbox.Act{Actor: "ann", Reason: "app mended"}}); err != nil {
 		t.Fatal(err)
 	}
 	traced("s-1", `replay    to app by ann: "app mended"`, "retry_wait, attempt 2 is due: a running server takes it, tried until 20")
