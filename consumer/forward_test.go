@@ -81,6 +81,9 @@ func TestCaseF2_TargetIsTheConfiguredOne(t *testing.T) {
 		"/hook?":                       "/hook?",
 		"/hook?token=a#not-a-fragment": "/hook?token=a",
 		"/%E4%B8%AD/ü":                 "/%E4%B8%AD/%C3%BC",
+		"/a%2Fb|c%7cd/[x]":             "/a%2Fb%7Cc%7cd/[x]", // one odd byte, and no other changes
+		"/a%2fb c":                     "/a%2fb%20c",
+		"/hook?x=a b&y=ü|":             "/hook?x=a%20b&y=%C3%BC|",
 	} {
 		if err := newForwarder(t, url+target, 0).Handle(t.Context(), send(sample())); err != nil {
 			t.Fatal(err)
@@ -180,6 +183,64 @@ func TestX45_AnswerClasses(t *testing.T) {
 		}
 		if got != want || f.Report.Status != code {
 			t.Errorf("status %d: %s (reported %d), want %s", code, got, f.Report.Status, want)
+		}
+	}
+}
+
+func TestX45_AnswerClassesAsConfigured(t *testing.T) {
+	status := make(chan int, 1)
+	w, err := NewForwarder(ForwarderConfig{
+		URL: newApp(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "60")
+			rw.Header().Set("Location", "http://elsewhere.example/x")
+			rw.WriteHeader(<-status)
+		}),
+		Responses: map[string]inbox.Outcome{
+			"404": inbox.OutcomeRetry, "409": inbox.OutcomeAccepted, "4xx": inbox.OutcomeBlocked, "429": inbox.OutcomeBlocked,
+			"5xx": inbox.OutcomeBlocked, "503": inbox.OutcomeRetry, "501": inbox.OutcomeAccepted,
+			"304": inbox.OutcomeAccepted, "302": inbox.OutcomeRetry, "204": inbox.OutcomeBlocked, "202": inbox.OutcomeRetry,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	for code, want := range map[int]string{
+		200: "accepted", 201: "accepted", 202: "retry", 204: "permanent",
+		301: "permanent", 302: "retry", 304: "accepted",
+		400: "permanent", 404: "retry", 408: "permanent", 409: "accepted", 425: "permanent", 429: "permanent",
+		500: "permanent", 501: "accepted", 503: "retry after 1m0s",
+	} {
+		status <- code
+		f := send(sample())
+		got := "accepted"
+		if err := w.Handle(t.Context(), f); err != nil {
+			failed := failure(t, err)
+			got = "retry"
+			if failed.Permanent {
+				got = "permanent"
+			}
+			if failed.RetryAfter > 0 {
+				got += " after " + failed.RetryAfter.String()
+			}
+			if failed.Status != code {
+				t.Errorf("status %d: %+v", code, failed)
+			}
+		}
+		if got != want || f.Report.Status != code {
+			t.Errorf("status %d: %s (reported %d), want %s", code, got, f.Report.Status, want)
+		}
+	}
+}
+
+func TestResponsesThatAreRefused(t *testing.T) {
+	for status, o := range map[string]inbox.Outcome{
+		"": inbox.OutcomeRetry, "40": inbox.OutcomeRetry, "4": inbox.OutcomeRetry, "4XX": inbox.OutcomeRetry, "xxx": inbox.OutcomeRetry,
+		"100": inbox.OutcomeRetry, "600": inbox.OutcomeRetry, "1xx": inbox.OutcomeRetry, " 404": inbox.OutcomeRetry, "404\n": inbox.OutcomeRetry,
+		"404": 0, "405": inbox.OutcomeReleased,
+	} {
+		if _, err := NewForwarder(ForwarderConfig{URL: "http://app", Responses: map[string]inbox.Outcome{status: o}}); err == nil {
+			t.Errorf("%q: %d was taken", status, o)
 		}
 	}
 }

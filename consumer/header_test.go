@@ -108,6 +108,49 @@ func TestCaseF3_EveryHeaderTheAppSees(t *testing.T) {
 	}
 }
 
+// signedGolden is what a signing destination gets in place of the lines that begin alike.
+var signedGolden = strings.NewReplacer(
+	"X-Event-Id: right\n", `Webhook-Id: dlv_1
+Webhook-Signature: v1,SIGNATURE
+Webhook-Timestamp: 1760000000
+X-Event-Id: right
+`)
+
+func TestCaseF3_EveryHeaderThatASigningDestinationSees(t *testing.T) {
+	app := newRawApp(t, func(_ string, answer func(string)) { answer("HTTP/1.1 204 No Content\r\n\r\n") })
+	secret := secretOf(t, publishedSecret)
+	w, err := NewForwarder(ForwarderConfig{
+		URL: app.url + "/webhooks?own=1", Sign: []SigningKey{{ID: "fwd-1", Secret: secret}},
+		Now: func() time.Time { return time.Unix(1_760_000_000, 999_999_999) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	f := sample()
+	for _, name := range []string{"webhook-id", "Webhook-Timestamp", "WEBHOOK_SIGNATURE", "webhook-anything-new", "Webhook_Id"} {
+		f.Delivery.Header[name] = []string{"forged", "twice"}
+	}
+	if err := w.Handle(t.Context(), send(f)); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.ReplaceAll((<-app.seen).head, "\r\n", "\n")
+	got = strings.Replace(got, strings.TrimPrefix(app.url, "http://"), "app", 1)
+	// The signature itself is compared with what another library makes of it.
+	got = strings.Replace(got, webhookSignature(secret, "dlv_1", "1760000000", f.Delivery.Body), "SIGNATURE", 1)
+	if want := signedGolden.Replace(wireGolden); got != want {
+		t.Errorf("the app saw\n%q\nwant\n%q", got, want)
+	}
+}
+
+func TestWebhookHeadersOfTheSenderStayWhereWeDoNotSign(t *testing.T) {
+	f := sample()
+	f.Delivery.Header = map[string][]string{"Webhook-Id": {"msg_1"}, "Webhook-Signature": {"v1,x"}}
+	if h := Header(f); h.Get("webhook-id") != "msg_1" || h.Get("webhook-signature") != "v1,x" {
+		t.Errorf("%v: the app could not check the sender's own signature", h)
+	}
+}
+
 func TestHeadersWithoutAValueAreLeftOut(t *testing.T) {
 	bare := inbox.Forward{Attempt: 1, Delivery: inbox.Delivery{DeliveryID: "d", Source: "s", Tenant: "t"}}
 	var got []string
