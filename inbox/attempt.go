@@ -19,7 +19,8 @@ type AttemptFilter struct {
 
 const attemptsSQL = `
 SELECT a.outbox_id, o.destination, a.number, a.late, a.ended_at, coalesce(extract(epoch FROM a.duration) * 1e6, 0)::int8, a.class,
-	coalesce(a.status, 0), coalesce(a.error, ''), a.answer, coalesce(a.worker, ''), coalesce(a.config_revision, 0)
+	coalesce(a.status, 0), coalesce(a.error, ''), a.answer, coalesce(a.worker, ''), coalesce(a.replayed_by, ''),
+	coalesce(a.config_revision, 0)
 FROM hooklatch.attempt a JOIN hooklatch.outbox o ON o.id = a.outbox_id
 WHERE a.outbox_id = $1 AND (a.number, a.late) > ($2, $3) ORDER BY a.number, a.late LIMIT $4`
 
@@ -57,7 +58,7 @@ func (s *Store) Attempts(ctx context.Context, f AttemptFilter) iter.Seq2[Attempt
 func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var duration int64
 	err = row.Scan(&a.ForwardID, &a.Destination, &a.Number, &a.Late, &a.EndedAt, &duration, &a.Class,
-		&a.Status, &a.Error, &a.Answer, &a.Worker, &a.ConfigRevision)
+		&a.Status, &a.Error, &a.Answer, &a.Worker, &a.ReplayedBy, &a.ConfigRevision)
 	a.Duration = time.Duration(duration) * time.Microsecond
 	return a, err
 }

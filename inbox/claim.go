@@ -18,6 +18,10 @@ const (
 	ReasonBodyPruned        = "body_pruned"
 )
 
+// lastAttempt reads of a forward that is claimed whether no other attempt follows, and
+// who wanted this one.
+const lastAttempt = `coalesce(o.attempts >= o.attempts_max, false), coalesce(o.replayed_by, '')`
+
 // claimSQL leases what is due and stands in no lane, oldest first. A row whose lease has
 // expired leaves an attempt of unknown end behind; one that has no attempts or no time
 // left is blocked in place of being handed out. The payload is looked for by a scalar
@@ -27,10 +31,11 @@ const (
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
-	SELECT id, tenant, attempts, lease_until, next_attempt_at,
+	SELECT id, tenant, attempts, lease_until, next_attempt_at, replayed_by,
 		(SELECT i.body_size FROM hooklatch.inbox i WHERE i.id = outbox.inbox_id) AS size,
 		CASE WHEN expires_at <= (SELECT now FROM t) THEN '` + ReasonDeadlinePassed + `'
-		     WHEN $2::int4 > 0 AND attempts - attempts_free >= $2 THEN '` + ReasonAttemptsExhausted + `'
+		     WHEN CASE WHEN attempts_max IS NOT NULL THEN attempts >= attempts_max
+			  ELSE $2::int4 > 0 AND attempts - attempts_free >= $2 END THEN '` + ReasonAttemptsExhausted + `'
 		     WHEN (SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = outbox.inbox_id AND variant = 0) IS NULL
 		     THEN '` + ReasonBodyPruned + `' END AS spent
 	FROM hooklatch.outbox
@@ -46,14 +51,14 @@ lanes AS (
 summed AS (
 	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER w AS total, row_number() OVER w AS place
 	FROM (
-		SELECT id, tenant, attempts, lease_until, next_attempt_at, size, spent, false AS ordered FROM due
+		SELECT id, tenant, attempts, lease_until, next_attempt_at, replayed_by, size, spent, false AS ordered FROM due
 		UNION ALL
-		SELECT id, NULL, NULL, NULL, next_attempt_at, NULL, NULL, true FROM lanes) both_kinds
+		SELECT id, NULL, NULL, NULL, next_attempt_at, NULL, NULL, NULL, true FROM lanes) both_kinds
 	WINDOW w AS (ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING)),
 taken AS (SELECT * FROM summed WHERE NOT ordered AND place <= $4 AND (spent IS NOT NULL OR total <= $7 OR total = size)),
 lost AS (
-	INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
-	SELECT id, attempts, tenant, (SELECT now FROM t), 'unknown', 'the lease ran out before the attempt was settled', nullif($6::int8, 0)
+	INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, replayed_by, config_revision)
+	SELECT id, attempts, tenant, (SELECT now FROM t), 'unknown', 'the lease ran out before the attempt was settled', replayed_by, nullif($6::int8, 0)
 	FROM taken WHERE lease_until IS NOT NULL
 	ON CONFLICT DO NOTHING)
 UPDATE hooklatch.outbox o SET
@@ -65,7 +70,7 @@ UPDATE hooklatch.outbox o SET
 	lease_until = CASE WHEN spent IS NULL THEN (SELECT now FROM t) + $5::interval END
 FROM taken WHERE o.id = taken.id
 RETURNING (SELECT count(*) FROM due), taken.size, o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, o.lease_until,
-	o.next_attempt_at, o.expires_at`
+	o.next_attempt_at, o.expires_at, ` + lastAttempt
 
 // claimedSQL reads what to hand over, each by its key and never by a join, which
 // the planner might turn into a scan.
@@ -211,7 +216,7 @@ func (c *claiming) read(rows pgx.Rows) error {
 	var size int
 	var lease *time.Time
 	_, err := pgx.ForEachRow(rows, []any{&c.due, &size, &f.ID, &f.State, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
-		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
+		&f.NextAttemptAt, &f.ExpiresAt, &f.Last, &f.ReplayedBy}, func() error {
 		if f.State == Blocked {
 			return nil
 		}
@@ -254,7 +259,7 @@ func (c *claiming) claimLanes(ctx context.Context, tx pgx.Tx, due *dueLanes) err
 func (c *claiming) readLeased(rows pgx.Rows) error {
 	f := Forward{Destination: c.Destination}
 	_, err := pgx.ForEachRow(rows, []any{&f.ID, &f.State, &f.Ordering, &f.Delivery.ID, &f.Attempt, &f.AttemptsFree, &f.Token, &f.LeaseUntil,
-		&f.NextAttemptAt, &f.ExpiresAt}, func() error {
+		&f.NextAttemptAt, &f.ExpiresAt, &f.Last, &f.ReplayedBy}, func() error {
 		c.claimed = append(c.claimed, f)
 		return nil
 	})

@@ -383,7 +383,8 @@ func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(des
 
 const forwardsSQL = `
 SELECT id, destination, state, attempts, attempts_free, lease_token, lease_until, nullif(next_attempt_at, 'infinity'), expires_at,
-	coalesce(blocked_reason, ''), coalesce(hold_reason, ''), coalesce(ordering, ''), waiting, settled_at
+	coalesce(blocked_reason, ''), coalesce(hold_reason, ''), coalesce(ordering, ''), waiting, settled_at,
+	coalesce(attempts >= attempts_max, false), coalesce(replayed_by, ''), coalesce(owner, '')
 FROM hooklatch.outbox WHERE inbox_id = $1 ORDER BY destination`
 
 // Forwards returns the forwards of one delivery, by destination.
@@ -391,7 +392,8 @@ func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, erro
 	forwards, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (f Forward, err error) {
 		var lease, next, settled *time.Time
 		err = row.Scan(&f.ID, &f.Destination, &f.State, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
-			&next, &f.ExpiresAt, &f.BlockedReason, &f.HoldReason, &f.Ordering, &f.Waiting, &settled)
+			&next, &f.ExpiresAt, &f.BlockedReason, &f.HoldReason, &f.Ordering, &f.Waiting, &settled,
+			&f.Last, &f.ReplayedBy, &f.Owner)
 		f.LeaseUntil, f.NextAttemptAt, f.SettledAt = timeOr(lease), timeOr(next), timeOr(settled)
 		return f, err
 	}, forwardsSQL, deliveryID)

@@ -159,7 +159,7 @@ CROSS JOIN LATERAL (SELECT id, revision FROM hooklatch.outbox WHERE id = k.id AN
 // missing did.
 const frontsSQL = `
 SELECT k.id, h.newest, o.id, o.ordering, o.revision, o.state, coalesce(o.hold_reason, ''), o.next_attempt_at <= $2, o.waiting,
-	o.attempts - o.attempts_free,
+	o.attempts - o.attempts_free, o.attempts_max - o.attempts,
 	CASE WHEN o.attempts = 0 AND (o.waiting OR o.state = 'held') THEN greatest(o.expires_at, $2 + (o.expires_at - i.received_at)) ELSE o.expires_at END,
 	coalesce(extract(epoch FROM o.gap_timeout) * 1e6, 0)::int8, i.received_at, i.body_size,
 	(SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = o.inbox_id AND variant = 0) IS NULL
@@ -300,7 +300,7 @@ func readFronts(rows pgx.Rows, byID map[int64]*laneFacts) error {
 	var newest bool
 	var q queued
 	_, err := pgx.ForEachRow(rows, []any{&resource, &newest, &q.id, &q.ordering, &q.revision, &q.state, &q.hold, &q.due, &q.waiting,
-		&q.attempts, &q.expiresAt, &gapTimeout, &q.receivedAt, &q.size, &q.pruned}, func() error {
+		&q.attempts, &q.left, &q.expiresAt, &gapTimeout, &q.receivedAt, &q.size, &q.pruned}, func() error {
 		one := q
 		one.gapTimeout = time.Duration(gapTimeout) * time.Microsecond
 		if newest {

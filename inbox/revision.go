@@ -15,7 +15,8 @@ type queued struct {
 	hold       HoldReason
 	due        bool // its time has come
 	waiting    bool
-	attempts   int // that count
+	attempts   int  // that count
+	left       *int // attempts of its replay; nil: the destination's budget decides
 	expiresAt  time.Time
 	gapTimeout time.Duration
 	receivedAt time.Time
@@ -26,6 +27,14 @@ type queued struct {
 // forPerson says that only a person moves it.
 func (q *queued) forPerson() bool {
 	return q.state == Blocked || q.state == Held && q.hold != HoldGap
+}
+
+// spent says that it may have no attempt more.
+func (q *queued) spent(maxAttempts int) bool {
+	if q.left != nil {
+		return *q.left <= 0
+	}
+	return maxAttempts > 0 && q.attempts >= maxAttempts
 }
 
 // place is where a forward stands in its lane.
@@ -219,7 +228,7 @@ func (f *laneFacts) attempt(t *turn, now time.Time, maxAttempts int, hasRoom fun
 	switch {
 	case !head.expiresAt.After(now):
 		reason = ReasonDeadlinePassed
-	case maxAttempts > 0 && head.attempts >= maxAttempts:
+	case head.spent(maxAttempts):
 		reason = ReasonAttemptsExhausted
 	case head.pruned:
 		reason = ReasonBodyPruned

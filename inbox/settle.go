@@ -127,7 +127,9 @@ func (s *Store) settleAll(ctx context.Context, work []*settling) error {
 // settleSQL moves the forwards whose lease is still held, and appends every
 // attempt that was sent. The token alone guards: a second lease has the same
 // state as the first. A forward that this very lease has settled before has the
-// token and no lease: that is the repeat of a settlement whose answer was lost.
+// token and no lease: that is the repeat of a settlement whose answer was lost. The
+// last attempt of a replay leaves a dead letter, or what was accepted. Who wanted a late
+// attempt stands beside its number already: the forward may have been replayed since.
 const settleSQL = `
 WITH s AS MATERIALIZED (
 	SELECT *, coalesce(at, clock_timestamp()) AS now
@@ -137,23 +139,26 @@ WITH s AS MATERIALIZED (
 		class, status, error, answer, duration_us, worker, config_revision, at, n)),
 l AS MATERIALIZED (
 	SELECT s.n, o.tenant, o.lane IS NOT NULL AS ordered, o.lease_token = s.token AS held,
-		o.lease_token = s.token AND o.lease_until IS NOT NULL AS live
+		o.lease_token = s.token AND o.lease_until IS NOT NULL AS live, o.replayed_by,
+		s.state = 'retry_wait' AND coalesce(o.attempts >= o.attempts_max, false) AS last
 	FROM s CROSS JOIN LATERAL (
-		SELECT tenant, lane, lease_token, lease_until FROM hooklatch.outbox WHERE id = s.id FOR UPDATE) o),
+		SELECT tenant, lane, lease_token, lease_until, replayed_by, attempts, attempts_max FROM hooklatch.outbox WHERE id = s.id FOR UPDATE) o),
 u AS (
 	UPDATE hooklatch.outbox o SET
-		state = CASE WHEN s.released THEN o.state ELSE s.state END,
+		state = CASE WHEN s.released THEN o.state WHEN l.last THEN 'blocked' ELSE s.state END,
 		next_attempt_at = CASE WHEN s.released THEN o.next_attempt_at ELSE s.now + make_interval(secs => s.delay_us / 1e6) END,
 		attempts = o.attempts - s.released::int4,
 		attempts_free = o.attempts_free + s.free::int4,
-		blocked_reason = nullif(s.reason, ''),
-		settled_at = CASE WHEN s.state IN ('accepted', 'blocked') AND NOT s.released THEN s.now END,
+		blocked_reason = CASE WHEN l.last THEN '` + ReasonAttemptsExhausted + `' ELSE nullif(s.reason, '') END,
+		settled_at = CASE WHEN l.last OR s.state IN ('accepted', 'blocked') AND NOT s.released THEN s.now END,
 		lease_until = NULL
 	FROM s JOIN l USING (n) WHERE o.id = s.id AND l.live),
 a AS (
-	INSERT INTO hooklatch.attempt (outbox_id, number, late, tenant, ended_at, duration, class, status, error, answer, worker, config_revision)
+	INSERT INTO hooklatch.attempt (outbox_id, number, late, tenant, ended_at, duration, class, status, error, answer, worker, replayed_by, config_revision)
 	SELECT s.id, s.number, NOT l.held, l.tenant, s.now, make_interval(secs => s.duration_us / 1e6), s.class, nullif(s.status, 0),
-		nullif(s.error, ''), s.answer, nullif(s.worker, ''), nullif(s.config_revision, 0)
+		nullif(s.error, ''), s.answer, nullif(s.worker, ''),
+		CASE WHEN l.held THEN l.replayed_by ELSE (SELECT replayed_by FROM hooklatch.attempt WHERE outbox_id = s.id AND number = s.number AND NOT late) END,
+		nullif(s.config_revision, 0)
 	FROM s JOIN l USING (n) WHERE NOT s.released AND (l.live OR NOT l.held)
 	ON CONFLICT DO NOTHING)
 SELECT n, held, live AND ordered FROM l`

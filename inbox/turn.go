@@ -11,8 +11,8 @@ import (
 
 // lostSQL writes the attempts down whose leases have run out.
 const lostSQL = `
-INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, config_revision)
-SELECT id, attempts, tenant, coalesce($2::timestamptz, clock_timestamp()), 'unknown', 'the lease ran out before the attempt was settled', nullif($3::int8, 0)
+INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class, error, replayed_by, config_revision)
+SELECT id, attempts, tenant, coalesce($2::timestamptz, clock_timestamp()), 'unknown', 'the lease ran out before the attempt was settled', replayed_by, nullif($3::int8, 0)
 FROM hooklatch.outbox WHERE id = ANY($1::int8[]) ON CONFLICT DO NOTHING`
 
 const moveSQL = `
@@ -29,14 +29,14 @@ FROM unnest($1::int8[], $2::text[], $3::text[], $4::timestamptz[], $5::bool[], $
 WHERE o.id = m.id`
 
 const leaseLanesSQL = `
-UPDATE hooklatch.outbox SET
+UPDATE hooklatch.outbox o SET
 	state = CASE WHEN state = 'held' THEN CASE WHEN attempts = 0 THEN 'pending' ELSE 'retry_wait' END ELSE state END,
 	hold_reason = NULL, waiting = false, next_attempt_at = least(next_attempt_at, $2),
 	expires_at = CASE WHEN attempts = 0 AND (waiting OR state = 'held') THEN greatest(expires_at, $2::timestamptz + (expires_at
 		- (SELECT received_at FROM hooklatch.inbox i WHERE i.id = inbox_id))) ELSE expires_at END,
 	attempts = attempts + 1, lease_token = lease_token + 1, lease_until = $2::timestamptz + $3::interval
 WHERE id = ANY($1::int8[])
-RETURNING id, state, ordering, inbox_id, attempts, attempts_free, lease_token, lease_until, next_attempt_at, expires_at`
+RETURNING id, state, ordering, inbox_id, attempts, attempts_free, lease_token, lease_until, next_attempt_at, expires_at, ` + lastAttempt
 
 const turnLanesSQL = `
 UPDATE hooklatch.resource r SET in_flight = coalesce(m.in_flight, r.in_flight), passed = coalesce(m.passed, r.passed)
