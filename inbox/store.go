@@ -132,54 +132,6 @@ func (s *Store) SaveConfig(ctx context.Context, hash [32]byte, redacted string) 
 	return id, nil
 }
 
-// Destination is a place where forwards go, as people see it.
-type Destination struct {
-	Name string
-	URL  string // without credentials
-}
-
-const saveDestinationSQL = `
-INSERT INTO hooklatch.destination (name, url, config_revision) VALUES ($1, $2, nullif($3, 0))
-ON CONFLICT (name) DO UPDATE SET url = excluded.url, config_revision = excluded.config_revision`
-
-// SaveDestinations records the destinations of a configuration. It leaves their
-// pauses alone.
-func (s *Store) SaveDestinations(ctx context.Context, configRevision int64, destinations []Destination) error {
-	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		for _, d := range destinations {
-			batch.Queue(saveDestinationSQL, d.Name, d.URL, configRevision)
-		}
-		return tx.SendBatch(ctx, batch).Close()
-	})
-	if err != nil {
-		return storeError("save destinations", classify(err, false), err)
-	}
-	return nil
-}
-
-// Pause is a destination that a person has stopped.
-type Pause struct {
-	Destination string
-	At          time.Time
-	By, Reason  string
-}
-
-const pausesSQL = `
-SELECT name, paused_at, coalesce(paused_by, ''), coalesce(pause_reason, '') FROM hooklatch.destination WHERE paused_at IS NOT NULL ORDER BY name`
-
-// Pauses lists the destinations that are paused.
-func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (p Pause, err error) {
-		err = row.Scan(&p.Destination, &p.At, &p.By, &p.Reason)
-		return p, err
-	}, pausesSQL)
-	if err != nil {
-		return nil, readError("pauses", err)
-	}
-	return pauses, nil
-}
-
 // quarantine remembers the deliveries that the database refused, so that their
 // retries do not spoil the batches of others.
 type quarantine struct {

@@ -33,7 +33,20 @@ CREATE TABLE hooklatch.destination_event (
     config_revision bigint,
     detail          text
 );
-CREATE INDEX destination_event_name ON hooklatch.destination_event (destination, id);
+CREATE INDEX destination_event_at ON hooklatch.destination_event (destination, at, id);
+
+-- A destination that comes and goes must not fill the disk: of what breakers did the
+-- last thousand lines stay. What people did is not touched.
+-- +goose StatementBegin
+CREATE FUNCTION hooklatch.trim_breaker_events(of_destination text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM hooklatch.destination_event WHERE id IN (
+        SELECT id FROM hooklatch.destination_event WHERE destination = of_destination AND event IN ('opened', 'half_open', 'closed')
+        ORDER BY at DESC, id DESC OFFSET 1000 LIMIT 100)
+$$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION hooklatch.trim_breaker_events FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION hooklatch.trim_breaker_events TO hooklatch_consumer;
 
 GRANT SELECT, INSERT ON hooklatch.destination_event TO hooklatch_consumer, hooklatch_admin;
 GRANT SELECT ON hooklatch.destination_event TO hooklatch_read;
@@ -49,6 +62,7 @@ COMMENT ON TABLE hooklatch.schema_version IS 'serves 7';
 -- +goose Down
 SET LOCAL ROLE hooklatch_owner;
 COMMENT ON TABLE hooklatch.schema_version IS 'serves 6';
+DROP FUNCTION hooklatch.trim_breaker_events;
 DROP TABLE hooklatch.destination_event;
 REVOKE INSERT ON hooklatch.destination FROM hooklatch_admin;
 REVOKE UPDATE (paused_at, paused_by, pause_reason) ON hooklatch.destination FROM hooklatch_admin;

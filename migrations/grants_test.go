@@ -120,11 +120,13 @@ func TestT25_NobodyChangesTheLedgerOrTheAudit(t *testing.T) {
 	run(t, conn, `DO $$ BEGIN CREATE ROLE nobody_special; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
 	run(t, conn, `INSERT INTO hooklatch.attempt (outbox_id, number, tenant, ended_at, class) VALUES (1, 1, 't1', now() - interval '1 year', '2xx')`)
 	run(t, conn, `INSERT INTO hooklatch.audit (tenant, actor, action, reason) VALUES ('t1', 'ann', 'replay', 'test')`)
+	run(t, conn, `INSERT INTO hooklatch.destination_event (destination, event) VALUES ('app', 'opened')`)
 	const prune = `SELECT hooklatch.prune('attempts', '', now() - interval '1 year 1 day', 0, 1000, false, '-infinity', 0, 0, false)`
 	for _, role := range roles {
 		run(t, conn, `SET ROLE `+role)
 		run(t, conn, `SET hooklatch.tenants = '{*}'`)
 		for _, sql := range []string{`UPDATE hooklatch.attempt SET class = 'x'`, `DELETE FROM hooklatch.attempt`, `TRUNCATE hooklatch.attempt`,
+			`UPDATE hooklatch.destination_event SET actor = 'bob'`, `DELETE FROM hooklatch.destination_event`, `TRUNCATE hooklatch.destination_event`,
 			`UPDATE hooklatch.audit SET actor = 'bob'`, `DELETE FROM hooklatch.audit`, `TRUNCATE hooklatch.audit`} {
 			if permitted(t, conn, sql) {
 				t.Errorf("%s: %s", role, sql)
@@ -133,9 +135,13 @@ func TestT25_NobodyChangesTheLedgerOrTheAudit(t *testing.T) {
 		if may := permitted(t, conn, prune); may != (role == "hooklatch_admin") {
 			t.Errorf("%s may prune: %v", role, may)
 		}
+		if may := permitted(t, conn, `SELECT hooklatch.trim_breaker_events('app')`); may != (role == "hooklatch_consumer") {
+			t.Errorf("%s may trim what breakers did: %v", role, may)
+		}
 	}
 	run(t, conn, `RESET ROLE`)
-	if left := texts(t, conn, `SELECT 'attempt' FROM hooklatch.attempt UNION ALL SELECT 'audit' FROM hooklatch.audit`); len(left) != 2 {
+	if left := texts(t, conn, `SELECT 'attempt' FROM hooklatch.attempt UNION ALL SELECT 'audit' FROM hooklatch.audit
+		UNION ALL SELECT 'event' FROM hooklatch.destination_event`); len(left) != 3 {
 		t.Errorf("left: %v", left)
 	}
 }

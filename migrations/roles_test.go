@@ -63,8 +63,9 @@ func TestEverythingIsTheOwners(t *testing.T) {
 	// What runs with the rights of the owner looks nothing up on a path of the caller's.
 	functions := texts(t, conn, `SELECT proname || CASE WHEN prosecdef THEN ', definer' ELSE '' END || coalesce(', ' || (SELECT s FROM unnest(proconfig) s WHERE s LIKE 'search_path=%'), '')
 			|| ', ' || (SELECT string_agg(grantee::regrole::text, ' ') FROM aclexplode(proacl) WHERE grantee <> proowner)
-		FROM pg_proc WHERE pronamespace = 'hooklatch'::regnamespace`)
-	if strings.Join(functions, "\n") != "prune, definer, search_path=pg_catalog, pg_temp, hooklatch_admin" {
+		FROM pg_proc WHERE pronamespace = 'hooklatch'::regnamespace ORDER BY proname`)
+	if strings.Join(functions, "\n") != "prune, definer, search_path=pg_catalog, pg_temp, hooklatch_admin\n"+
+		"trim_breaker_events, definer, search_path=pg_catalog, pg_temp, hooklatch_consumer" {
 		t.Errorf("functions: %v", functions)
 	}
 	if special := texts(t, conn, `SELECT rolname FROM pg_roles WHERE rolname LIKE 'hooklatch\_%' AND rolname <> '`+inboxtest.Login+`'
