@@ -75,6 +75,7 @@ func commands(s *stdio) []*cli.Command {
 		traceCommand(s),
 		refusalsCommand(s),
 		resourcesCommand(s),
+		destinationsCommand(s),
 		replayCommand(s),
 		auditCommand(s),
 		pruneCommand(s),

@@ -87,7 +87,7 @@ func (c *config) forwarderConfig(name string) consumer.ForwarderConfig {
 func (c *config) destinations() []inbox.Destination {
 	var all []inbox.Destination
 	for _, name := range slices.Sorted(maps.Keys(c.Destinations)) {
-		all = append(all, inbox.Destination{Name: name, URL: maskURL(c.Destinations[name].URL)})
+		all = append(all, inbox.Destination{Name: name, URL: maskURL(c.Destinations[name].URL), Owner: c.Destinations[name].Owner})
 	}
 	return all
 }

@@ -174,7 +174,7 @@ func (t *traced) addWaits(ctx context.Context, store *inbox.Store, d *inbox.Deli
 		line := &t.Delivery.Forwards[i]
 		for _, p := range pauses {
 			if p.Destination == f.Destination && (open(f) || f.State == inbox.Held) {
-				line.Paused = &pauseLine{p.At.UTC(), p.By, p.Reason}
+				line.Paused = describePause(&p)
 			}
 		}
 		if f.State != inbox.Superseded {

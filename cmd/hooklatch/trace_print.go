@@ -268,12 +268,5 @@ func (f forwardLine) deadline() string {
 }
 
 func (f forwardLine) paused() string {
-	text := fmt.Sprintf("%s: %s is paused since %s", f.State, f.Destination, f.Paused.At.Format(time.RFC3339))
-	if f.Paused.By != "" {
-		text += " by " + f.Paused.By
-	}
-	if f.Paused.Reason != "" {
-		text += fmt.Sprintf(": %q", f.Paused.Reason)
-	}
-	return text
+	return fmt.Sprintf("%s: %s is %s", f.State, f.Destination, f.Paused.text())
 }
