@@ -26,6 +26,7 @@ const (
 	actReplay  = "replay"
 	actCancel  = "cancel"
 	actRelease = "release"
+	actAssign  = "assign"
 )
 
 const auditActSQL = `
@@ -144,13 +145,14 @@ type ReplayRequest struct {
 
 // replaySQL makes a forward due, with as much time as it had at its receipt, and one
 // attempt; $3: with the budget of a new one. What waited for a person was not tried yet,
-// and has its budget. $2 takes it out of its lane.
+// and has its budget. What lies before uses up none, however small the budget has
+// become. $2 takes it out of its lane.
 const replaySQL = `
 UPDATE hooklatch.outbox o SET
 	state = CASE WHEN o.attempts = 0 THEN 'pending' ELSE 'retry_wait' END,
 	next_attempt_at = clock_timestamp(),
 	expires_at = clock_timestamp() + (o.expires_at - (SELECT received_at FROM hooklatch.inbox WHERE id = o.inbox_id)),
-	attempts_free = CASE WHEN $3 THEN o.attempts ELSE least(o.attempts_free + 1, o.attempts) END,
+	attempts_free = o.attempts,
 	attempts_max = CASE WHEN NOT $3 AND o.state <> 'held' THEN o.attempts + 1 END,
 	replayed_by = $4,
 	blocked_reason = NULL, hold_reason = NULL, settled_at = NULL, waiting = false,
@@ -232,12 +234,21 @@ WHERE gap.resource = $1 AND gap.closed_at IS NULL AND r.id = $1
 // goes on without it. ErrInFlight: it is being tried. ErrState: it is settled.
 // ErrNotFound: there is no such forward.
 func (s *Store) Cancel(ctx context.Context, forwardID int64, act Act) error {
+	return s.cancel(ctx, forwardID, act, func(f *target) error {
+		if f.state == Accepted || f.state == Superseded || f.state == Cancelled {
+			return fmt.Errorf("%w: it is %s", ErrState, f.state)
+		}
+		return nil
+	})
+}
+
+func (s *Store) cancel(ctx context.Context, forwardID int64, act Act, check func(*target) error) error {
 	return s.act(ctx, forwardID, act, actCancel, func(tx pgx.Tx, f *target) (string, error) {
-		switch {
-		case f.leased:
+		if f.leased {
 			return "", ErrInFlight
-		case f.state == Accepted || f.state == Superseded || f.state == Cancelled:
-			return "", fmt.Errorf("%w: it is %s", ErrState, f.state)
+		}
+		if err := check(f); err != nil {
+			return "", err
 		}
 		detail := string(f.state)
 		if f.hold != "" {

@@ -163,8 +163,8 @@ func TestX47_ReplayTwiceAtOnceIsOneAttempt(t *testing.T) {
 // tables is everything that stands in the table of forwards, and in that of lanes.
 func tables(t testing.TB, pool *pgxpool.Pool) (text string) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), `SELECT (SELECT string_agg(o::text, ' ' ORDER BY id) FROM hooklatch.outbox o)
-		|| (SELECT string_agg(r::text, ' ' ORDER BY id) FROM hooklatch.resource r)`).Scan(&text)
+	err := pool.QueryRow(t.Context(), `SELECT concat((SELECT string_agg(o::text, ' ' ORDER BY id) FROM hooklatch.outbox o),
+		(SELECT string_agg(r::text, ' ' ORDER BY id) FROM hooklatch.resource r))`).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -381,14 +381,26 @@ type wider struct {
 
 func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.more...)...) }
 
-const forwardsSQL = `
-SELECT id, destination, state, attempts, attempts_free, lease_token, lease_until, nullif(next_attempt_at, 'infinity'), expires_at,
+const (
+	forwardColumns = `id, destination, state, attempts, attempts_free, lease_token, lease_until, nullif(next_attempt_at, 'infinity'), expires_at,
 	coalesce(blocked_reason, ''), coalesce(hold_reason, ''), coalesce(ordering, ''), waiting, settled_at,
-	coalesce(attempts >= attempts_max, false), coalesce(replayed_by, ''), coalesce(owner, '')
-FROM hooklatch.outbox WHERE inbox_id = $1 ORDER BY destination`
+	coalesce(attempts >= attempts_max, false), coalesce(replayed_by, ''), coalesce(owner, '')`
+
+	forwardsSQL    = `SELECT ` + forwardColumns + ` FROM hooklatch.outbox WHERE inbox_id = $1 ORDER BY destination`
+	forwardByIDSQL = `SELECT ` + forwardColumns + ` FROM hooklatch.outbox WHERE id = ANY ($1) ORDER BY id`
+)
 
 // Forwards returns the forwards of one delivery, by destination.
 func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, error) {
+	return s.forwards(ctx, forwardsSQL, deliveryID)
+}
+
+// ForwardsByID returns those of the forwards that there are.
+func (s *Store) ForwardsByID(ctx context.Context, ids []int64) ([]Forward, error) {
+	return s.forwards(ctx, forwardByIDSQL, ids)
+}
+
+func (s *Store) forwards(ctx context.Context, sql string, arg any) ([]Forward, error) {
 	forwards, err := collect(ctx, s, roleRead, func(row pgx.CollectableRow) (f Forward, err error) {
 		var lease, next, settled *time.Time
 		err = row.Scan(&f.ID, &f.Destination, &f.State, &f.Attempt, &f.AttemptsFree, &f.Token, &lease,
@@ -396,7 +408,7 @@ func (s *Store) Forwards(ctx context.Context, deliveryID int64) ([]Forward, erro
 			&f.Last, &f.ReplayedBy, &f.Owner)
 		f.LeaseUntil, f.NextAttemptAt, f.SettledAt = timeOr(lease), timeOr(next), timeOr(settled)
 		return f, err
-	}, forwardsSQL, deliveryID)
+	}, sql, arg)
 	if err != nil {
 		return nil, readError("forwards", err)
 	}
