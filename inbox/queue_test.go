@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func ledger(t testing.TB, s *Store, forwardID int64) []string {
@@ -360,74 +358,4 @@ func TestPausedDestinationHasNothingDue(t *testing.T) {
 	}
 	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = NULL`)
 	claimOne(t, s, time.Time{})
-}
-
-// Twelve workers, leases that run out while they work, and backends that are
-// killed: each forward ends once, and no stale settlement is taken.
-func TestP05_StallingWorkersSettleOnce(t *testing.T) {
-	s, pool := newStore(t)
-	wholeAtEnd(t, s.pool)
-	const n = 300
-	for i := range n {
-		accept(t, s, delivery(fmt.Sprint(i), "x"))
-	}
-	var mu sync.Mutex
-	won, lost := map[int64]int{}, 0
-	now := time.Now()
-	var wg sync.WaitGroup
-	for w := range 12 {
-		wg.Go(func() {
-			for round := 0; ; round++ {
-				// Each round is a minute later: leases of 30 s of the round before are over.
-				got, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 7, Lease: 30 * time.Second, Now: now.Add(time.Duration(round) * time.Minute)})
-				if err != nil {
-					if errors.Is(err, ErrUnavailable) {
-						continue
-					}
-					t.Error(err)
-					return
-				}
-				if len(got) == 0 && round > 20 {
-					return
-				}
-				for _, f := range got {
-					if round < 3 && (int(f.ID)+w)%3 == 0 {
-						continue // stalled: never settles in time
-					}
-					err := s.Settle(t.Context(), settlement(f, OutcomeAccepted, "2xx"))
-					mu.Lock()
-					switch {
-					case err == nil:
-						won[f.ID]++
-					case errors.Is(err, ErrLeaseLost):
-						lost++
-					case !errors.Is(err, ErrUnavailable):
-						t.Error(err)
-					}
-					mu.Unlock()
-				}
-				if w == 0 && round%2 == 0 {
-					killBackends(t, pool)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for id, times := range won {
-		if times != 1 {
-			t.Errorf("forward %d was settled %d times", id, times)
-		}
-	}
-	if open := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state <> 'accepted'`); open != 0 {
-		t.Errorf("%d forwards are not accepted", open)
-	}
-	if n := count(t, pool, `SELECT count(*) FROM hooklatch.attempt WHERE class = 'unknown'`); n == 0 {
-		t.Error("void: no lease ever ran out")
-	}
-	t.Logf("%d stale settlements were refused", lost)
-}
-
-func killBackends(t testing.TB, pool *pgxpool.Pool) {
-	pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%hooklatch.outbox%'`)
 }
