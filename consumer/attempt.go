@@ -23,6 +23,7 @@ type attempt struct {
 	run    *run
 	claim  inbox.Forward
 	report Report
+	pass   pass
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -73,8 +74,9 @@ func (a *attempt) work() {
 	settled, err := false, errNoReturn
 	defer func() {
 		defer a.run.slots.settled()
-		a.run.slots.handled()
 		settlement := a.judge(err)
+		a.pass.leave(verdict(settlement, err), settlement.Error)
+		a.run.slots.handled()
 		a.cancel(nil)
 		stopKeeping()
 		a.claim.Delivery.Body = nil // a settlement may take long, and no renewal reads it any more

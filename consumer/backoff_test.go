@@ -46,6 +46,7 @@ func TestCaseE16_RetriesAreSpreadOverTheInterval(t *testing.T) {
 		stop := launch(t, newFake(t, q, failing(&AttemptError{Status: 500}), func(c *Config) {
 			c.Rand = seeded(1)
 			c.Retry = Retry{Base: 10 * time.Second, Cap: time.Minute}
+			c.Breaker.Failures = -1
 		}))
 		synctest.Wait()
 		stop()

@@ -43,8 +43,16 @@ type Config struct {
 	// Poll is the longest time between two looks when nobody calls Wake and no
 	// retry of ours falls due. Defaults to 1 second.
 	Poll time.Duration
+	// Rate is how many attempts may begin in a second, by this Consumer. Defaults to no
+	// bound.
+	Rate float64
+	// Shares is the weight of each tenant where several have something due. Defaults
+	// to 1 each.
+	Shares map[string]int
 	// Retry is the pace of what failed.
 	Retry Retry
+	// Breaker says when a destination that fails is left alone.
+	Breaker Breaker
 	// Grace is how long attempts in flight may go on once Run was told to stop.
 	// Defaults to 25 seconds.
 	Grace time.Duration
@@ -59,6 +67,9 @@ type Config struct {
 	// OnAttempt is told of each attempt after it was settled, or could not be.
 	// It must not block.
 	OnAttempt func(ctx context.Context, r AttemptResult)
+	// OnBreaker is told of each change of the breaker, in their order. It must not
+	// block.
+	OnBreaker func(BreakerChange)
 	// OnError is told of trouble with the queue, and of a Handler's panic with its
 	// stack. The Consumer goes on.
 	OnError func(error)
@@ -80,6 +91,7 @@ type Consumer struct {
 	hand  func(*attempt) (settled bool, err error)
 	cfg   Config
 
+	breaker *breaker
 	wake    chan struct{}
 	running atomic.Bool
 }
@@ -101,7 +113,10 @@ func newConsumer(q Queue, cfg Config, hand func(*attempt) (bool, error)) (*Consu
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{queue: q, hand: hand, cfg: cfg, wake: make(chan struct{}, 1)}, nil
+	return &Consumer{
+		queue: q, hand: hand, cfg: cfg, wake: make(chan struct{}, 1),
+		breaker: newBreaker(cfg.Breaker, cfg.Concurrency, cfg.OnBreaker),
+	}, nil
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -116,7 +131,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		value time.Duration
 	}{
 		{"Timeout", cfg.Timeout}, {"Lease", cfg.Lease}, {"Poll", cfg.Poll}, {"Grace", cfg.Grace},
-		{"Retry.Base", cfg.Retry.Base}, {"Retry.Cap", cfg.Retry.Cap},
+		{"Retry.Base", cfg.Retry.Base}, {"Retry.Cap", cfg.Retry.Cap}, {"Breaker.OpenFor", cfg.Breaker.OpenFor},
 	} {
 		if d.value < 0 {
 			return cfg, fmt.Errorf("consumer: %s %v is negative", d.name, d.value)
@@ -130,15 +145,28 @@ func (cfg Config) withDefaults() (Config, error) {
 	orDefault(&cfg.Retry.Base, time.Second)
 	orDefault(&cfg.Retry.Cap, 15*time.Minute)
 	orDefault(&cfg.Retry.MaxAttempts, 12)
+	orDefault(&cfg.Breaker.Failures, 5)
+	orDefault(&cfg.Breaker.OpenFor, 30*time.Second)
 	cfg.Retry.MaxAttempts = max(cfg.Retry.MaxAttempts, 0) // the store's word for no limit
 	if cfg.Lease <= cfg.Timeout {
 		return cfg, fmt.Errorf("consumer: Lease %v does not exceed Timeout %v", cfg.Lease, cfg.Timeout)
+	}
+	if cfg.Rate < 0 {
+		return cfg, fmt.Errorf("consumer: Rate %v is negative", cfg.Rate)
+	}
+	for tenant, weight := range cfg.Shares {
+		if weight < 1 {
+			return cfg, fmt.Errorf("consumer: Shares: weight %d of %s is not positive", weight, tenant)
+		}
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
 	}
 	if cfg.OnAttempt == nil {
 		cfg.OnAttempt = func(context.Context, AttemptResult) {}
+	}
+	if cfg.OnBreaker == nil {
+		cfg.OnBreaker = func(BreakerChange) {}
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(error) {}
@@ -160,6 +188,13 @@ func (c *Consumer) Wake() {
 	default:
 	}
 }
+
+// Probe wants one forward to be tried now although the breaker is open: the first that
+// is due. What becomes of it decides whether it closes. It never blocks.
+func (c *Consumer) Probe() { c.breaker.probe() }
+
+// Breaker is where the breaker stands.
+func (c *Consumer) Breaker() BreakerStatus { return c.breaker.status() }
 
 // Run works until ctx is done and then drains, as the package comment says. It
 // returns nil when no lease is left, and an error when the database did not
@@ -227,12 +262,9 @@ func (r *run) limitStop(ctx context.Context, drained <-chan struct{}) {
 func (r *run) loop(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		limit := r.slots.free()
+		limit, pause := r.room()
 		if limit <= 0 {
-			select {
-			case <-r.slots.freed:
-			case <-ctx.Done():
-			}
+			r.waitForRoom(ctx, pause)
 			continue
 		}
 		select {
@@ -258,6 +290,28 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
+// room is how many forwards may be claimed. Where that is none, and time brings room,
+// it is how long that takes.
+func (r *run) room() (n int, wait time.Duration) {
+	n, wait = r.breaker.room()
+	return min(n, r.slots.free()), wait
+}
+
+func (r *run) waitForRoom(ctx context.Context, pause time.Duration) {
+	var over <-chan time.Time // nil: never
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-r.slots.freed:
+	case <-r.breaker.asked:
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
 // claim is never cut short: a claim whose answer is lost leaves leases behind.
 func (r *run) claim(limit int) ([]inbox.Forward, error) {
 	ctx, cancel := context.WithTimeout(r.settles, queueTimeout)
@@ -273,13 +327,18 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 	})
 }
 
-// start works on f, unless a stop was faster, or the claim came back so late that
-// another may have f by now: what is sent after its lease comes behind its successors.
+// start works on f, unless a stop was faster, the breaker has opened since, or the
+// claim came back so late that another may have f by now: what is sent after its lease
+// comes behind its successors.
 func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 	r.slots.take()
 	a := newAttempt(r, f, claimed)
+	var ok bool
+	if ctx.Err() == nil && a.leaseLeft() > 0 {
+		a.pass, ok = r.breaker.enter()
+	}
 	r.inFlight.Go(func() {
-		if ctx.Err() != nil || a.leaseLeft() <= 0 {
+		if !ok {
 			a.release()
 			return
 		}
@@ -298,6 +357,7 @@ func (r *run) idle(ctx context.Context) {
 			timer.Stop()
 			continue
 		case <-r.wake:
+		case <-r.breaker.asked:
 		case <-timer.C:
 		case <-ctx.Done():
 		}

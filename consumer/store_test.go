@@ -389,7 +389,9 @@ func TestCaseE11_PoisonAtTheHead(t *testing.T) {
 		}
 		return nil
 	})
-	_, results, stop := started(t, store, h, Config{Concurrency: 10, Poll: time.Minute, Retry: Retry{Base: time.Hour}})
+	_, results, stop := started(t, store, h, Config{
+		Concurrency: 10, Poll: time.Minute, Retry: Retry{Base: time.Hour}, Breaker: Breaker{Failures: 11},
+	})
 	for range 11 {
 		next(t, results)
 	}

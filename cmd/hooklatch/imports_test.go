@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"docs/embedding":  {"consumer", "inbox", "migrations", "proxy", "verify", "github.com/jackc/pgx/v5"},
 	"cmd/bench":       {"inbox", "inbox/devdb", "migrations", "verify", "github.com/jackc/pgx/v5"},
 	"inbox/inboxtest": {"migrations", "inbox/devdb", "github.com/jackc/pgx/v5", "github.com/peterldowns/pgtestdb"},
-	"consumer":        {"inbox", "github.com/jackc/pgx/v5", "golang.org/x/time/rate"},
+	"consumer":        {"inbox", "github.com/jackc/pgx/v5", "golang.org/x/time/rate", "github.com/sony/gobreaker/v2"},
 	"proxy":           {"verify", "inbox", "github.com/google/uuid", "golang.org/x/time/rate"},
 }
 
