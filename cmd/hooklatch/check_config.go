@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ func checkKeys(ctx context.Context, c *config) []finding {
 	l := newLoader(c)
 	first, second := l.verifiers(ctx)
 	l.shared(first, second)
+	destinations := l.destinations(ctx, first, second)
 	var found []finding
 	for _, p := range sorted(l.problems) {
 		found = append(found, finding{check: "keys", what: fmt.Sprintf("%s:%d: %s", c.file, p.Line, p.Message), fix: l.try})
@@ -42,15 +44,23 @@ func checkKeys(ctx context.Context, c *config) []finding {
 				continue
 			}
 			for _, key := range v.Keys.Keys() {
-				found = append(found, checkKey(c, name, key, now))
+				i := slices.IndexFunc(c.Sources[name].Keys, func(k keyConfig) bool { return k.ID == key.ID })
+				found = append(found, checkKey(c, name, key, c.Sources[name].Keys[i].Secret, now))
 			}
+		}
+	}
+	for _, name := range sortedKeys(c.Destinations) {
+		for _, key := range destinations[name].Keys {
+			i := slices.IndexFunc(c.Destinations[name].Sign, func(k signKeyConfig) bool { return k.ID == key.ID })
+			found = append(found, checkKey(c, "destination "+name, key, c.Destinations[name].Sign[i].Secret, now))
 		}
 	}
 	return append(found, checkSharedSecrets(c, first, second)...)
 }
 
-func checkKey(c *config, source string, key verify.Key, now time.Time) finding {
-	f := finding{check: "key", level: fine, what: fmt.Sprintf("%s of %s: ", key.ID, source)}
+// checkKey says how long a key is and how long it is valid; of is whose it is.
+func checkKey(c *config, of string, key verify.Key, from secretRef, now time.Time) finding {
+	f := finding{check: "key", level: fine, what: fmt.Sprintf("%s of %s: ", key.ID, of)}
 	if n := key.Secret.Len(); n > 0 {
 		f.what += counted(n, "byte") + ", "
 	}
@@ -64,17 +74,11 @@ func checkKey(c *config, source string, key verify.Key, now time.Time) finding {
 	default:
 		f.what += "expired " + age(now.Sub(key.NotAfter)) + " ago"
 	}
-	for _, k := range c.Sources[source].Keys {
-		if k.ID != key.ID {
-			continue
-		}
-		switch {
-		case k.Secret.File != "":
-			f.place(c.path(k.Secret.File))
-		case k.Secret.Env != "":
-			f.what += "; from the environment, which child processes and core dumps see: a file is kept closer"
-		}
-		break
+	switch {
+	case from.File != "":
+		f.place(c.path(from.File))
+	case from.Env != "":
+		f.what += "; from the environment, which child processes and core dumps see: a file is kept closer"
 	}
 	return f
 }
@@ -121,9 +125,16 @@ func checkSharedSecrets(c *config, first, second map[string]*verify.Verifier) (f
 	return found
 }
 
-// checkCertificates says how long they last.
+// checkCertificates says how long they last: those that are served, and those that are
+// shown to destinations.
 func checkCertificates(c *config) (found []finding) {
-	for _, pair := range c.TLS.Certificates {
+	pairs := slices.Clone(c.TLS.Certificates)
+	for _, name := range sortedKeys(c.Destinations) {
+		if d := c.Destinations[name]; d.TLS.Cert != "" {
+			pairs = append(pairs, certificateConfig{d.TLS.Cert, d.TLS.Key})
+		}
+	}
+	for _, pair := range pairs {
 		cert, err := loadCertificate(c.path(pair.Cert), c.path(pair.Key))
 		if err != nil {
 			found = append(found, finding{check: "certificate", what: err.Error()})
@@ -159,7 +170,8 @@ func checkDestinations(ctx context.Context, c *config) []finding {
 
 func checkDestination(ctx context.Context, c *config, name string) finding {
 	f := finding{check: "destination", level: fine}
-	cfg := c.forwarderConfig(name)
+	l := newLoader(c)
+	cfg := c.forwarderConfig(name, l.destination(ctx, name))
 	cfg.Timeout = destinationPatience
 	forwarder, err := consumer.NewForwarder(cfg)
 	if err != nil {

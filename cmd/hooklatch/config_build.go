@@ -78,9 +78,10 @@ func (c *config) tenantsOf(destination string) []string {
 }
 
 // forwarderConfig is what the HTTP side of a destination is told.
-func (c *config) forwarderConfig(name string) consumer.ForwarderConfig {
-	d := c.Destinations[name]
-	return consumer.ForwarderConfig{URL: d.URL, Timeout: time.Duration(d.Timeout), Connections: d.Concurrency}
+func (c *config) forwarderConfig(name string, from credentials) consumer.ForwarderConfig {
+	cfg := c.Destinations[name].forwarder(c)
+	cfg.Sign, cfg.TLS = from.Sign, from.TLS
+	return cfg
 }
 
 // destinations are what people see of them in the database.

@@ -3,12 +3,9 @@ package main
 import (
 	"net/url"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/hooklatch/hooklatch/consumer"
 )
 
 // destinationConfig is where deliveries are handed on.
@@ -84,12 +81,7 @@ func (ch *checker) destination(name string, d *destinationConfig) {
 	case u.Fragment != "":
 		ch.problem(at+".url", "url must have no fragment")
 	default:
-		f, err := consumer.NewForwarder(consumer.ForwarderConfig{URL: d.URL})
-		if err != nil {
-			ch.problem(at+".url", "%s", strings.TrimPrefix(err.Error(), "consumer: "))
-		} else {
-			f.Close()
-		}
+		ch.forwarder(at, d, u)
 	}
 	ch.positive(at+".timeout", time.Duration(d.Timeout))
 	ch.positive(at+".retry.base", time.Duration(d.Retry.Base))

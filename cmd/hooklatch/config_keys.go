@@ -260,6 +260,7 @@ type secrets struct {
 	Seconds      map[string]*verify.Verifier // the same of sources with two schemes
 	DatabaseURL  string
 	Certificates []tls.Certificate
+	Destinations map[string]credentials
 }
 
 // loadSecrets fetches every secret. Its error has exit code 3 and holds every
@@ -272,6 +273,7 @@ func (c *config) loadSecrets(ctx context.Context) (*secrets, error) {
 		Seconds:      second,
 		DatabaseURL:  l.databaseURL(ctx),
 		Certificates: l.certificates(),
+		Destinations: l.destinations(ctx, first, second),
 	}
 	l.shared(first, second)
 	if len(l.problems) > 0 {

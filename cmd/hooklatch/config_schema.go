@@ -59,6 +59,8 @@ func choices() []fieldText {
 		{path: "sources.*.types.else", choices: typeChoices},
 		{path: "sources.*.on_conflict", choices: conflictRules},
 		{path: "sources.*.body_guard", choices: guardSwitch},
+		{path: "destinations.*.responses.*", choices: responseChoices},
+		{path: "destinations.*.sign.[].encoding", choices: signEncodings},
 		{path: "log.level", choices: logLevels},
 		{path: "log.format", choices: []string{"json", "text"}},
 	}

@@ -233,6 +233,11 @@ func (ch *checker) spans(at string, keys []keyConfig, scheme verify.Scheme) {
 			}
 		}
 	}
+	ch.ends(at, keys, "every delivery is refused until one is")
+}
+
+// ends finds that no key is valid, or soon none.
+func (ch *checker) ends(at string, keys []keyConfig, without string) {
 	var last time.Time
 	for _, k := range keys {
 		if k.NotAfter.IsZero() {
@@ -247,7 +252,7 @@ func (ch *checker) spans(at string, keys []keyConfig, scheme verify.Scheme) {
 	case !last.IsZero() && !last.After(ch.now):
 		ch.problem(at, "no key is valid now or later: the last one ended %s", last.Format(time.RFC3339))
 	case activeAt(keys, ch.now) == 0:
-		ch.warn(at, "no key is valid now: every delivery is refused until one is")
+		ch.warn(at, "no key is valid now: %s", without)
 	case !last.IsZero() && last.Sub(ch.now) < keyEndsSoon:
 		ch.warn(at, "the last key ends %s, and none comes after it", last.Format(time.RFC3339))
 	}

@@ -178,6 +178,32 @@ func TestConfigurationErrors(t *testing.T) {
 		{"destination that is never connected to", "http://127.0.0.1:3000", "http://169.254.169.254:80", "13:10 URL of the destination: address 169.254.169.254 is link-local, multicast or a metadata service"},
 		{"the same in another spelling", "http://127.0.0.1:3000", "http://[::ffff:a9fe:a9fe]", "13:10 URL of the destination: address ::ffff:169.254.169.254 is link-local, multicast or a metadata service"},
 		{"timeout of zero", "timeout: 10s", "timeout: 0s", "14:14 timeout must be more than 0"},
+		{"responses, addresses and keys", "timeout: 10s", "responses: {404: retry_wait, 4xx: accepted}\n    addresses: [127.0.0.0/8, \"::1\"]\n    sign: {id: f, secret: {env: F}}", ""},
+		{"two keys and a socket", "timeout: 10s", "socket: /run/app.sock\n    sign: [{id: f, secret: {env: F}, not_after: 2027-01-01T00:00:00Z}, {id: g, secret: {env: G}, encoding: hex}]", ""},
+		{"responses that there are not", "timeout: 10s", "responses: {404: retry, 40x: blocked, 99: accepted, 4XX: blocked}", `14:22 "retry" is not one of accepted, retry_wait, blocked
+14:34 "40x" is neither a status such as 404 nor a class such as 4xx
+14:47 "99" is neither a status such as 404 nor a class such as 4xx
+14:62 "4XX" is neither a status such as 404 nor a class such as 4xx`},
+		{"addresses that are none", "timeout: 10s", "addresses: [10.0.0.0/33, app, \"fe80::1%eth0\"]", `14:17 "10.0.0.0/33" is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8
+14:30 "app" is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8
+14:35 "fe80::1%eth0" is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8`},
+		{"addresses without the one of the URL", "timeout: 10s", "addresses: [10.0.0.0/8]", "13:10 URL of the destination: address 127.0.0.1 is not among the addresses that may be connected to"},
+		{"addresses that are never connected to", "timeout: 10s", "addresses: [127.0.0.1, 169.254.169.254]", "14:16 address 169.254.169.254 is link-local, multicast or a metadata service"},
+		{"no address", "timeout: 10s", "addresses: []", "14:16 no address is listed: nothing could be connected to"},
+		{"host that is a number", "127.0.0.1:3000", "2130706433:3000", "13:10 URL of the destination: host 2130706433 is a number, and no address as 127.0.0.1 is one"},
+		{"socket beside addresses", "timeout: 10s", "socket: app.sock\n    addresses: [127.0.0.1]", "15:16 addresses are those of a network, and socket is in none"},
+		{"socket of a long name", "timeout: 10s", "socket: /" + strings.Repeat("x", 103), "14:13 the path of a socket has at most 103 bytes"},
+		{"certificates over http", "timeout: 10s", "tls: {ca: ca.crt}", "14:5 tls is for https, and url is not"},
+		{"half a certificate", "http://127.0.0.1:3000/webhooks", "https://127.0.0.1:3000/webhooks\n    tls: {cert: c.crt}", "14:5 a certificate needs both cert and key"},
+		{"signing key without anything", "timeout: 10s", "sign: {}", "14:5 id is missing"},
+		{"no signing key", "timeout: 10s", "sign: []", "14:11 no key is listed: leave sign out where nothing is to be signed"},
+		{"signing key in clear", "timeout: 10s", "sign: {id: f, secret: whsec_hunter2}", "14:27 a secret does not stand in the file: write {file: F}, {env: NAME} or {exec: [PROGRAM, ARGUMENT]}"},
+		{"signing keys with faults", "timeout: 10s", `sign:
+      - {id: f, secret: {env: F}, encoding: pem}
+      - {id: f, secret: {env: G}, not_before: 2027-01-01T00:00:00Z, not_after: 2027-01-01T00:00:00Z}`, `15:45 "pem" is not one of utf8, hex, base64, whsec
+16:14 key f stands twice
+16:80 key f is never valid: not_after does not lie behind not_before`},
+		{"signing key that has ended", "timeout: 10s", "sign: {id: f, secret: {env: F}, not_after: 2026-11-01T00:00:00Z}", "14:5 no key is valid now or later: the last one ended 2026-11-01T00:00:00Z"},
 		{"cap below base", "timeout: 10s", "retry: {base: 1m, cap: 1s}", "14:5 retry.cap 1s is shorter than retry.base 1m"},
 		{"stop that cannot end", "listen:", "stop: {total: 10s}\nlisten:", "2:1 stop.total 10s is shorter than lame_duck and shutdown, or than attempts"},
 		{"empty source", "  billing:\n", "  nothing:\n  billing:\n", "4:3 nothing is empty"},
@@ -263,6 +289,11 @@ func TestConfigurationWarnings(t *testing.T) {
 		{"none", "", "", ""},
 		{"last key ends soon", "{file: keys/k1}", "{file: keys/k1}, not_after: 2026-12-10T00:00:00Z", "9:7 the last key ends 2026-12-10T00:00:00Z, and none comes after it"},
 		{"no key yet", "{file: keys/k1}", "{file: keys/k1}, not_before: 2026-12-10T00:00:00Z", "9:7 no key is valid now: every delivery is refused until one is"},
+		{"last signing key ends soon", "timeout: 10s", "sign: {id: f, secret: {env: F}, not_after: 2026-12-10T00:00:00Z}", "14:5 the last key ends 2026-12-10T00:00:00Z, and none comes after it"},
+		{"no signing key yet", "timeout: 10s", "sign: [{id: f, secret: {env: F}, not_before: 2026-12-10T00:00:00Z}]", "14:11 no key is valid now: nothing is sent until one is"},
+		{"an unsigned destination at upstream", "version: 1", "version: 1\nupstream: HTTP://127.0.0.1:3000/app", "13:3 the destination lies at upstream and has no sign: the app cannot tell what hooklatch has checked from what it passes through"},
+		{"a signed destination at upstream", "destinations:\n  app:", "upstream: http://127.0.0.1:3000\ndestinations:\n  app:\n    sign: {id: f, secret: {env: F}}", ""},
+		{"a destination elsewhere", "version: 1", "version: 1\nupstream: http://127.0.0.1:3001", ""},
 		{"plain HTTP to all", "127.0.0.1:8080", ":8080", "2:16 plain HTTP on an address that others can reach: whoever is on the way can read bodies"},
 		{"private listener to all", "{http:", `{admin: "0.0.0.0:9470", http:`, "2:17 the private listener can be reached from elsewhere, and asks nobody who they are"},
 		{"wide tolerance", "forward: [app]", "forward: [app]\n    tolerance: 1h", "11:16 a tolerance above 15m lets a captured request be sent again for long"},
@@ -420,7 +451,9 @@ func TestTheExampleHasEveryKey(t *testing.T) {
 	names, index := regexp.MustCompile(`^(sources|destinations)\.[^.]+`), regexp.MustCompile(`\[\d+\]`)
 	given := map[string]bool{"listen.http": true} // which does not go with the rest
 	for path := range c.at {
-		given[index.ReplaceAllString(names.ReplaceAllString(path, "$1.*"), "[]")] = true
+		path = index.ReplaceAllString(names.ReplaceAllString(path, "$1.*"), "[]")
+		given[path] = true
+		given[strings.Replace(path, ".sign[].", ".sign.", 1)] = true // one key needs no list
 	}
 	properties(schema, "", func(path string, _ *jsonschema.Schema) {
 		inRecipe := strings.HasPrefix(path, "sources.*.scheme[]") || strings.HasPrefix(path, "sources.*.scheme.") && path != "sources.*.scheme.preset"
@@ -446,6 +479,8 @@ func TestTheSchemaOffersWhatTheProgramTakes(t *testing.T) {
 		"scheme.handshake.[].kind":        {"scheme: zhisou-v1", "scheme: {preset: stripe, handshake: [{kind: %s}]}"},
 		"scheme.handshake.[].method":      {"scheme: zhisou-v1", "scheme: {preset: stripe, handshake: [{kind: status, method: %s}]}"},
 		"scheme.handshake.[].answer.type": {"scheme: zhisou-v1", "scheme: {preset: stripe, handshake: [{kind: status, method: GET, answer: {type: %s}}]}"},
+		"destinations.*.responses.*":      {"timeout: 10s", "responses: {404: %s}"},
+		"destinations.*.sign.[].encoding": {"timeout: 10s", "sign: {id: f, secret: {env: F}, encoding: %s}"},
 		"log.level":                       {"version: 1", "version: 1\nlog: {level: %s}"},
 		"log.format":                      {"version: 1", "version: 1\nlog: {format: %s}"},
 		"scheme.algo":                     {"scheme: zhisou-v1", "scheme: {algo: %s}"},

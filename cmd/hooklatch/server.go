@@ -275,7 +275,7 @@ func (s *server) openConsumers(ctx context.Context) error {
 	host, _ := os.Hostname() // only a name for people
 	s.consumers = map[string]*consumer.Consumer{}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Destinations)) {
-		f, err := consumer.NewForwarder(s.cfg.forwarderConfig(name))
+		f, err := consumer.NewForwarder(s.cfg.forwarderConfig(name, s.secrets.Destinations[name]))
 		if err != nil {
 			return fail(exitConfig, fmt.Errorf("destination %s: %w", name, err), "")
 		}
