@@ -267,9 +267,14 @@ func (a *attempt) retry(s inbox.Settlement, failed *AttemptError) inbox.Settleme
 	return s
 }
 
-// accepted is the settlement of a forward that was taken.
+// accepted is the settlement of a forward that was taken, be it with another status than
+// 2xx where the destination's responses say so.
 func (a *attempt) accepted() inbox.Settlement {
-	return a.settlement(inbox.OutcomeAccepted, "2xx")
+	class := "2xx"
+	if known := classOf(a.report.Status); known != "error" {
+		class = known
+	}
+	return a.settlement(inbox.OutcomeAccepted, class)
 }
 
 func (a *attempt) settlement(outcome inbox.Outcome, class string) inbox.Settlement {

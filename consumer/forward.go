@@ -184,14 +184,16 @@ func (w *Forwarder) Close() {
 func (w *Forwarder) Handle(ctx context.Context, f Forward) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
-	var sent atomic.Bool
+	var sent, idle, heard atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteHeaders: func() { sent.Store(true) },
+		GotConn:              func(c httptrace.GotConnInfo) { idle.Store(c.Reused) },
+		WroteHeaders:         func() { sent.Store(true) },
+		GotFirstResponseByte: func() { heard.Store(true) },
 	})
 
 	transport, req, err := w.request(ctx, f)
 	if err != nil {
-		return &AttemptError{Err: err}
+		return &AttemptError{Err: silent{err}}
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
@@ -199,7 +201,11 @@ func (w *Forwarder) Handle(ctx context.Context, f Forward) error {
 		if sent.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return &AttemptError{Class: "timeout", Err: fmt.Errorf("sent, no answer in time: %w", err)}
 		}
-		return &AttemptError{Class: "network", Err: fmt.Errorf("send: %w", err)}
+		err = fmt.Errorf("send: %w", err)
+		if idle.Load() && !heard.Load() && ctx.Err() == nil {
+			err = silent{err} // most likely the app had closed the connection before
+		}
+		return &AttemptError{Class: "network", Err: err}
 	}
 	defer resp.Body.Close()
 

@@ -306,6 +306,30 @@ func TestCaseF6_NothingIsSentTwiceInSecret(t *testing.T) {
 	}
 }
 
+func TestX46_ADroppedIdleConnectionSaysNothingOfTheApp(t *testing.T) {
+	app := newRawApp(t, func(head string, answer func(string)) {
+		if !strings.Contains(head, "X-Drop") {
+			answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	w := newForwarder(t, app.url, 0)
+	f := sample()
+	f.Delivery.Header = map[string][]string{"X-Drop": {"1"}}
+	dropped := func() bool { return errors.As(w.Handle(t.Context(), send(f)), &silent{}) }
+	if dropped() {
+		t.Error("a connection that was made for it was dropped, and that is to say nothing")
+	}
+	if err := w.Handle(t.Context(), send(inbox.Forward{Delivery: inbox.Delivery{Body: []byte("{}")}})); err != nil {
+		t.Fatal(err)
+	}
+	if !dropped() {
+		t.Error("an idle connection was dropped, which is to count as a failure of the app")
+	}
+	if dropped() {
+		t.Error("the next one went over a connection of its own, and is to say nothing")
+	}
+}
+
 func TestEveryRequestAtTheAppIsOneAttempt(t *testing.T) {
 	// The app closes each connection after an answer that promised to keep it.
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -172,7 +172,7 @@ func TestKeysThatAreValidNowSign(t *testing.T) {
 		}
 	}
 	now = begin.Add(3 * time.Hour)
-	if failed := failure(t, w.Handle(t.Context(), send(sample()))); failed.Permanent || failed.Err != errNoSigningKey {
+	if failed := failure(t, w.Handle(t.Context(), send(sample()))); failed.Permanent || failed.Err != (silent{errNoSigningKey}) {
 		t.Errorf("%+v, want a retry: nothing may be sent unsigned", failed)
 	}
 	if len(seen) != 0 {
