@@ -64,7 +64,7 @@ const gapsLooked = 20
 // have got what was missing first: what arrives without a forward to it leads no claim
 // there.
 const laneArrivedSQL = `
-SELECT g.resource, r.lane, r.destination = $2 AND (
+SELECT g.resource, r.lane, r.tenant, r.destination = $2 AND (
 	EXISTS (SELECT FROM hooklatch.inbox i WHERE i.resource_id = r.resource_id AND i.resource_type = r.resource_type
 		AND i.revision = g.first_missing AND i.source || '' = r.source AND i.tenant || '' = r.tenant)
 	OR r.resource_type = '' AND EXISTS (SELECT FROM hooklatch.inbox i WHERE i.resource_id = r.resource_id AND i.resource_type IS NULL
@@ -101,11 +101,12 @@ func (g *gapsSeen) set(destination string, resource int64) {
 func (d *dueLanes) readArrived(rows pgx.Rows) (last int64, err error) {
 	var looked int
 	var lane []byte
+	var tenant string
 	var arrived bool
-	_, err = pgx.ForEachRow(rows, []any{&last, &lane, &arrived, &d.now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&last, &lane, &tenant, &arrived, &d.now}, func() error {
 		looked++
 		if key := string(lane); arrived && d.met[key] == nil {
-			d.lanes, d.made[key] = append(d.lanes, []byte(key)), true
+			d.lanes, d.made[key], d.tenant[key] = append(d.lanes, []byte(key)), true, tenant
 		}
 		return nil
 	})

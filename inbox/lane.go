@@ -1,9 +1,11 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,6 +45,8 @@ const laneChunk = 1000
 
 // Conditions of partial indexes, repeated word for word.
 const (
+	// loneDue is the condition of outbox_due: what stands in no lane.
+	loneDue = `lane IS NULL AND state IN ('pending', 'retry_wait')`
 	// inLaneDue is the condition of outbox_lane_due: what a claim must look at.
 	inLaneDue = `lane IS NOT NULL AND NOT waiting AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')`
 	// standsInLane is the condition of outbox_lane.
@@ -51,43 +55,90 @@ const (
 	movesInLane = standsInLane + ` AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap')`
 )
 
-// laneDueSQL finds what is due in lanes: their heads, and what has arrived and was not
-// put into its place yet. Those that wait behind another one are not read.
+// laneDueSQL finds what is due in lanes, of each tenant and state the oldest: their
+// heads, and what has arrived and was not put into its place yet. Those that wait behind
+// another one are not read.
 const laneDueSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now)
-SELECT o.id, o.lane, (SELECT r.id FROM hooklatch.resource r WHERE r.destination = $2 AND r.lane = o.lane), (SELECT now FROM t)
-FROM (
-	SELECT id, lane, next_attempt_at FROM hooklatch.outbox
-	WHERE destination = $2 AND ` + inLaneDue + ` AND next_attempt_at <= (SELECT now FROM t)
+SELECT o.id, o.tenant, o.state, o.ordering, o.revision, o.next_attempt_at, o.lane,
+	(SELECT r.id FROM hooklatch.resource r WHERE r.destination = $2 AND r.lane = o.lane), (SELECT now FROM t)
+FROM unnest($3::text[], $4::text[], $5::int4[]) AS q(tenant, state, most)
+CROSS JOIN LATERAL (
+	SELECT id, tenant, state, ordering, revision, next_attempt_at, lane FROM hooklatch.outbox
+	WHERE destination = $2 AND tenant = q.tenant AND state = q.state AND ` + inLaneDue + ` AND next_attempt_at <= (SELECT now FROM t)
 		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $2 AND paused_at IS NOT NULL)
-	ORDER BY next_attempt_at, id LIMIT $3) o
+	ORDER BY next_attempt_at, id LIMIT q.most) o
 ORDER BY o.next_attempt_at, o.id`
 
 // dueLanes are the lanes in which something is due, the oldest first.
 type dueLanes struct {
-	now   time.Time
-	lanes [][]byte
-	met   map[string][]int64 // by lane: the forwards that are due
-	made  map[string]bool    // by lane: it has a resource row
-	found int
+	now    time.Time
+	lanes  [][]byte
+	met    map[string][]int64 // by lane: the forwards that are due
+	made   map[string]bool    // by lane: it has a resource row
+	tenant map[string]string  // by lane
+	first  map[string]laneDue // by lane: the one of them that is likely to be sent
+	each   int                // how many were looked at, of each tenant and state
+	cut    bool               // and there may be more
+}
+
+// laneDue is a forward that is due in a lane.
+type laneDue struct {
+	candidate
+	state    State
+	ordering Ordering
+	revision int64
+}
+
+func newDueLanes() *dueLanes {
+	return &dueLanes{met: map[string][]int64{}, made: map[string]bool{}, tenant: map[string]string{}, first: map[string]laneDue{}}
 }
 
 func (d *dueLanes) read(rows pgx.Rows) error {
-	var id int64
+	var o laneDue
 	var lane []byte
 	var resource *int64
-	_, err := pgx.ForEachRow(rows, []any{&id, &lane, &resource, &d.now}, func() error {
-		key := string(lane)
-		if d.met[key] == nil {
-			d.lanes = append(d.lanes, []byte(key))
-			d.made[key] = resource != nil
+	found := map[string]int{}
+	_, err := pgx.ForEachRow(rows, []any{&o.id, &o.tenant, &o.state, &o.ordering, &o.revision, &o.at, &lane, &resource, &d.now}, func() error {
+		o.lane, o.retry = string(lane), o.state == RetryWait
+		if d.met[o.lane] == nil {
+			d.lanes = append(d.lanes, []byte(o.lane))
+			d.made[o.lane], d.tenant[o.lane], d.first[o.lane] = resource != nil, o.tenant, o
 		}
-		d.met[key] = append(d.met[key], id)
-		d.found++
+		d.met[o.lane] = append(d.met[o.lane], o.id)
+		first := d.first[o.lane]
+		if goesBefore := o.revision < first.revision; goesBefore != (o.ordering == OrderCoalesce) {
+			first.state, first.revision, first.retry = o.state, o.revision, o.retry
+			d.first[o.lane] = first
+		}
+		kind := o.tenant + " " + string(o.state)
+		found[kind]++
+		d.cut = d.cut || found[kind] == d.each
 		return nil
 	})
 	return err
+}
+
+// heads is one candidate for each lane, due since its oldest.
+func (d *dueLanes) heads() (all []candidate) {
+	for _, lane := range d.lanes {
+		if first, ok := d.first[string(lane)]; ok {
+			all = append(all, first.candidate)
+		}
+	}
+	return all
+}
+
+// arrange puts the lanes that were chosen before the others.
+func (d *dueLanes) arrange(chosen []candidate) {
+	place := make(map[string]int, len(chosen))
+	for n, c := range chosen {
+		if c.lane != "" {
+			place[c.lane] = n - len(chosen)
+		}
+	}
+	slices.SortStableFunc(d.lanes, func(a, b []byte) int { return cmp.Compare(place[string(a)], place[string(b)]) })
 }
 
 // makeLanesSQL makes the rows of lanes that no claim has met before. All claims do it
@@ -126,7 +177,7 @@ func lockLanes(ctx context.Context, tx pgx.Tx, destination string, due *dueLanes
 			f := &laneFacts{}
 			var lane []byte
 			err := row.Scan(&f.resource, &lane, &f.passed, &f.inFlight)
-			f.due = due.met[string(lane)]
+			f.due, f.tenant = due.met[string(lane)], due.tenant[string(lane)]
 			return f, err
 		})
 		return err

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ func (m *model) twin(body string, comparing bool) bool {
 	return false
 }
 
-// due are the ids that a claim must look at, oldest first.
+// due are the ids that a claim must look at: new ones before the others, the oldest first.
 func (m *model) dueIDs() []string {
 	var ids []string
 	for _, id := range m.order {
@@ -104,7 +105,10 @@ func (m *model) dueIDs() []string {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortStableFunc(ids, func(a, b string) int { return m.byID[a].due.Compare(m.byID[b].due) })
+	slices.SortStableFunc(ids, func(a, b string) int {
+		x, y := m.byID[a], m.byID[b]
+		return cmp.Or(cmp.Compare(turnOf(x.state), turnOf(y.state)), x.due.Compare(y.due))
+	})
 	return ids
 }
 

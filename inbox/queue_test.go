@@ -324,7 +324,8 @@ func TestClaimDoesNotScanPayloads(t *testing.T) {
 	exec(t, pool, `INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, expires_at)
 		SELECT id, 't1', 'app', now() + interval '1 day' FROM hooklatch.inbox WHERE delivery_id LIKE 'old%'`)
 	exec(t, pool, "ANALYZE")
-	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", 16, time.Minute, 0, 8<<20, 16)
+	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", time.Minute, 0, 8<<20,
+		[]string{"t1"}, []string{"pending"}, []int32{16})
 	if err != nil {
 		t.Fatal(err)
 	}

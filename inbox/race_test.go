@@ -109,7 +109,8 @@ type session func(ctx context.Context, sc *scene, tx pgx.Tx) (committed func(), 
 
 func claims(now func() time.Time) session {
 	return func(ctx context.Context, sc *scene, tx pgx.Tx) (func(), error) {
-		c := &claiming{ClaimRequest: ClaimRequest{Destination: sc.to, Limit: 5, Lease: time.Minute, MaxAttempts: 9}, maxBytes: 1 << 20, window: 64}
+		r := ClaimRequest{Destination: sc.to, Tenants: []string{"t1"}, Limit: 5, Lease: time.Minute, MaxAttempts: 9}
+		c := &claiming{ClaimRequest: r, places: newPlaces(r), maxBytes: 1 << 20, window: 64}
 		if now != nil {
 			c.Now = now()
 		}

@@ -43,6 +43,7 @@ type place struct{ id, revision int64 }
 // laneFacts is what a claim knows of a lane whose resource it has locked.
 type laneFacts struct {
 	resource int64
+	tenant   string
 	due      []int64 // the forwards that led here
 	passed   *int64
 	inFlight *int64 // the forward that was leased last

@@ -20,6 +20,15 @@ ALTER TABLE hooklatch.destination
     ADD COLUMN probe_asked_at timestamptz,  -- a person wants it to be tried now
     ADD COLUMN removed_at     timestamptz;
 
+-- What is due of one tenant, new or tried before, must not hide that of another. What
+-- time decides about comes last.
+DROP INDEX hooklatch.outbox_due;
+CREATE INDEX outbox_due ON hooklatch.outbox (destination, tenant, state, next_attempt_at, id)
+    WHERE lane IS NULL AND state IN ('pending', 'retry_wait');
+DROP INDEX hooklatch.outbox_lane_due;
+CREATE INDEX outbox_lane_due ON hooklatch.outbox (destination, tenant, state, next_attempt_at, id)
+    WHERE lane IS NOT NULL AND NOT waiting AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap');
+
 -- What has happened to a destination, by itself or by a person.
 CREATE TABLE hooklatch.destination_event (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -63,6 +72,12 @@ COMMENT ON TABLE hooklatch.schema_version IS 'serves 7';
 SET LOCAL ROLE hooklatch_owner;
 COMMENT ON TABLE hooklatch.schema_version IS 'serves 6';
 DROP FUNCTION hooklatch.trim_breaker_events;
+DROP INDEX hooklatch.outbox_lane_due;
+CREATE INDEX outbox_lane_due ON hooklatch.outbox (destination, next_attempt_at, id)
+    WHERE lane IS NOT NULL AND NOT waiting AND (state IN ('pending', 'retry_wait') OR state = 'held' AND hold_reason = 'gap');
+DROP INDEX hooklatch.outbox_due;
+CREATE INDEX outbox_due ON hooklatch.outbox (destination, next_attempt_at, id)
+    WHERE state IN ('pending', 'retry_wait') AND lane IS NULL;
 DROP TABLE hooklatch.destination_event;
 REVOKE INSERT ON hooklatch.destination FROM hooklatch_admin;
 REVOKE UPDATE (paused_at, paused_by, pause_reason) ON hooklatch.destination FROM hooklatch_admin;

@@ -1,0 +1,246 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// candidate is a forward that is due and stands in no lane, or a lane with one that is.
+type candidate struct {
+	tenant string
+	retry  bool // it was tried before
+	at     time.Time
+	id     int64
+	lane   string // empty: it stands in none
+}
+
+// places are the free places of a claim, and who may take them.
+type places struct {
+	left    int
+	retries int              // of them, for what was tried before
+	first   int              // of those, before what is new
+	shares  map[string]Share // nil: all tenants are one
+}
+
+func newPlaces(r ClaimRequest) *places {
+	p := &places{left: r.Limit, retries: max(r.Limit-r.ForNew, 0), first: r.ForRetries}
+	if r.Shares == nil {
+		return p
+	}
+	p.shares = make(map[string]Share, len(r.Tenants))
+	for _, tenant := range r.Tenants {
+		share, ok := r.Shares[tenant]
+		if !ok {
+			share.Most = math.MaxInt
+		}
+		share.Weight = max(share.Weight, 1)
+		p.shares[tenant] = share
+	}
+	return p
+}
+
+func (p *places) clone() *places {
+	c := *p
+	c.shares = maps.Clone(p.shares)
+	return &c
+}
+
+// room is how many forwards of a tenant may be taken.
+func (p *places) room(tenant string, retry bool) int {
+	n := p.left
+	if p.shares != nil {
+		n = min(n, p.shares[tenant].Most)
+	}
+	if retry {
+		n = min(n, p.retries)
+	}
+	return max(n, 0)
+}
+
+func (p *places) take(tenant string, retry bool) {
+	p.left--
+	if retry {
+		p.retries--
+		p.first--
+	}
+	if p.shares != nil {
+		share := p.shares[tenant]
+		share.Busy++
+		share.Most--
+		p.shares[tenant] = share
+	}
+}
+
+// queue is what is due of those who share as one: a tenant, or all of them.
+type queue struct {
+	tenant string
+	fresh  []candidate
+	tried  []candidate
+}
+
+// next says which of the two goes first; nil: neither may be taken.
+func (q *queue) next(p *places) *[]candidate {
+	fresh := len(q.fresh) > 0 && p.room(q.tenant, false) > 0
+	tried := len(q.tried) > 0 && p.room(q.tenant, true) > 0
+	switch {
+	case tried && (p.first > 0 || !fresh):
+		return &q.tried
+	case fresh:
+		return &q.fresh
+	}
+	return nil
+}
+
+// before says that a tenant has less than another, by weight, if each gets one more.
+func (p *places) before(a, b *queue, headA, headB candidate) bool {
+	x, y := p.shares[a.tenant], p.shares[b.tenant]
+	return cmp.Or(cmp.Compare((x.Busy+1)*max(y.Weight, 1), (y.Busy+1)*max(x.Weight, 1)), byAge(headA, headB)) < 0
+}
+
+func byAge(a, b candidate) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) }
+
+// choose gives the places away, one after the other, each to the tenant that has least.
+func (p *places) choose(due []candidate) (chosen, left []candidate) {
+	slices.SortFunc(due, byAge)
+	var queues []*queue
+	known := map[string]*queue{}
+	for _, d := range due {
+		key := ""
+		if p.shares != nil {
+			key = d.tenant
+		}
+		q := known[key]
+		if q == nil {
+			q = &queue{tenant: key}
+			known[key], queues = q, append(queues, q)
+		}
+		if d.retry {
+			q.tried = append(q.tried, d)
+		} else {
+			q.fresh = append(q.fresh, d)
+		}
+	}
+	for p.left > 0 {
+		var best *queue
+		var from *[]candidate
+		for _, q := range queues {
+			if next := q.next(p); next != nil && (best == nil || p.before(q, best, (*next)[0], (*from)[0])) {
+				best, from = q, next
+			}
+		}
+		if best == nil {
+			break
+		}
+		d := (*from)[0]
+		*from = (*from)[1:]
+		chosen = append(chosen, d)
+		p.take(d.tenant, d.retry)
+	}
+	for _, q := range queues {
+		left = append(append(left, q.fresh...), q.tried...)
+	}
+	return chosen, left
+}
+
+// turnOf puts new forwards before those that were tried.
+func turnOf(state State) int {
+	if state == RetryWait {
+		return 1
+	}
+	return 0
+}
+
+// looks says how many forwards of which tenant and state to look at.
+type looks struct {
+	tenants, states []string
+	most            []int32
+}
+
+func (l *looks) add(tenant string, state State, most int) {
+	l.tenants, l.states, l.most = append(l.tenants, tenant), append(l.states, string(state)), append(l.most, int32(most))
+}
+
+func (l *looks) args(now *time.Time, destination string) []any {
+	return []any{now, destination, l.tenants, l.states, l.most}
+}
+
+// looks are as many as may be taken, at least so many where any may.
+func (p *places) looks(tenants []string, atLeast int, states ...State) *looks {
+	l := &looks{}
+	for _, tenant := range tenants {
+		for _, state := range states {
+			if n := p.room(tenant, state == RetryWait); n > 0 {
+				l.add(tenant, state, max(n, atLeast))
+			}
+		}
+	}
+	return l
+}
+
+// looksFor counts those that were chosen and stand in no lane.
+func looksFor(chosen []candidate) *looks {
+	type kind struct {
+		tenant string
+		retry  bool
+	}
+	counts := map[kind]int{}
+	for _, d := range chosen {
+		if d.lane == "" {
+			counts[kind{d.tenant, d.retry}]++
+		}
+	}
+	l := &looks{}
+	for k, n := range counts {
+		state := Pending
+		if k.retry {
+			state = RetryWait
+		}
+		l.add(k.tenant, state, n)
+	}
+	return l
+}
+
+// dueSQL finds what is due and stands in no lane, of each tenant and state the oldest.
+// It locks nothing: most of it may not be taken.
+const dueSQL = `
+WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now)
+SELECT q.tenant, q.state = 'retry_wait', o.next_attempt_at, o.id
+FROM unnest($3::text[], $4::text[], $5::int4[]) AS q(tenant, state, most)
+CROSS JOIN LATERAL (
+	SELECT id, next_attempt_at FROM hooklatch.outbox
+	WHERE destination = $2 AND tenant = q.tenant AND state = q.state AND ` + loneDue + ` AND next_attempt_at <= (SELECT now FROM t)
+		AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
+		AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $2 AND paused_at IS NOT NULL)
+	ORDER BY next_attempt_at, id LIMIT q.most) o`
+
+func readDue(rows pgx.Rows) ([]candidate, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d candidate, err error) {
+		return d, row.Scan(&d.tenant, &d.retry, &d.at, &d.id)
+	})
+}
+
+// waitingTenantsSQL finds the tenants of what waits, and of the gaps that are to be
+// looked at. It steps from one tenant to the next.
+const waitingTenantsSQL = `
+WITH RECURSIVE alone AS (
+	(SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND ` + loneDue + ` ORDER BY tenant LIMIT 1)
+	UNION ALL
+	SELECT n.tenant FROM alone a CROSS JOIN LATERAL (
+		SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND tenant > a.tenant AND ` + loneDue + ` ORDER BY tenant LIMIT 1) n),
+ordered AS (
+	(SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND ` + inLaneDue + ` ORDER BY tenant LIMIT 1)
+	UNION ALL
+	SELECT n.tenant FROM ordered a CROSS JOIN LATERAL (
+		SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND tenant > a.tenant AND ` + inLaneDue + ` ORDER BY tenant LIMIT 1) n)
+SELECT tenant FROM alone UNION SELECT tenant FROM ordered
+UNION (SELECT tenant FROM hooklatch.gap WHERE closed_at IS NULL AND resource > $2 ORDER BY resource LIMIT $3)`
+
+func (s *Store) waitingTenants(ctx context.Context, destination string) ([]string, error) {
+	return collect(ctx, s, roleRead, pgx.RowTo[string], waitingTenantsSQL, destination, s.looked.last(destination), gapsLooked)
+}
