@@ -32,8 +32,6 @@ const (
 	EventClosed     = "closed" // the breaker
 	EventProbe      = "probe"
 	EventRemoved    = "removed"
-	EventMoved      = "moved"     // its open forwards, to another one
-	EventCancelled  = "cancelled" // its open forwards
 )
 
 const addEventSQL = `

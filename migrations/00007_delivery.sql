@@ -63,7 +63,7 @@ GRANT UPDATE (owner, breaker, breaker_at, breaker_until, breaker_worker, breaker
     ON hooklatch.destination TO hooklatch_consumer;
 GRANT INSERT ON hooklatch.destination TO hooklatch_admin;
 GRANT UPDATE (paused_at, paused_by, pause_reason, owner, probe_asked_at, removed_at) ON hooklatch.destination TO hooklatch_admin;
-GRANT UPDATE (attempts_max, replayed_by, owner, destination) ON hooklatch.outbox TO hooklatch_admin;
+GRANT UPDATE (attempts_max, replayed_by, owner) ON hooklatch.outbox TO hooklatch_admin;
 GRANT UPDATE (attempts_max, replayed_by) ON hooklatch.outbox TO hooklatch_consumer;
 
 COMMENT ON TABLE hooklatch.schema_version IS 'serves 7';
@@ -81,7 +81,6 @@ CREATE INDEX outbox_due ON hooklatch.outbox (destination, next_attempt_at, id)
 DROP TABLE hooklatch.destination_event;
 REVOKE INSERT ON hooklatch.destination FROM hooklatch_admin;
 REVOKE UPDATE (paused_at, paused_by, pause_reason) ON hooklatch.destination FROM hooklatch_admin;
-REVOKE UPDATE (destination) ON hooklatch.outbox FROM hooklatch_admin;
 ALTER TABLE hooklatch.destination
     DROP COLUMN removed_at, DROP COLUMN probe_asked_at, DROP COLUMN breaker_error, DROP COLUMN breaker_worker,
     DROP COLUMN breaker_until, DROP COLUMN breaker_at, DROP COLUMN breaker, DROP COLUMN owner;

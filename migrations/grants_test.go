@@ -45,7 +45,7 @@ admin destination_event: select, insert
 admin gap: select, insert, update (first_missing last_missing closed_at closed_by)
 admin inbox: select
 admin key_use: select
-admin outbox: select, insert, update (destination state next_attempt_at expires_at attempts_free lease_token lease_until blocked_reason settled_at ordering lane revision gap_timeout waiting hold_reason attempts_max replayed_by owner)
+admin outbox: select, insert, update (state next_attempt_at expires_at attempts_free lease_token lease_until blocked_reason settled_at ordering lane revision gap_timeout waiting hold_reason attempts_max replayed_by owner)
 admin payload: select
 admin refusal: select
 admin resource: select, insert, update (passed touched_at)
