@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/hooklatch/hooklatch/inbox/inboxtest"
 )
 
 const (
-	chaosRounds    = 10
 	chaosPlain     = 24 // deliveries without an order in a round
 	chaosResources = 4  // of each ordering
 	chaosRevisions = 6  // of each resource in a round
@@ -22,18 +23,38 @@ const (
 // somebody has a 202 for reaches the app, ends once, and in its order; and nothing is
 // changed by who comes too late.
 func TestP04_P05_ThreeProcessesUnderHarm(t *testing.T) {
-	f := newFleet(t)
+	f := newFleet(t, inboxtest.New(t))
+	f.run(f.kill, f.kill, f.kill, f.kill, f.stall, f.stall, f.terminate, f.terminate, f.end, f.end)
+}
+
+// P01, P04, X49: Postgres is killed and stopped, and processes with it. Nothing that was
+// answered 202 is lost, and those that live need no restart.
+func TestP01_X49_ThreeProcessesWhosePostgresIsKilled(t *testing.T) {
+	t.Parallel()
+	cluster := inboxtest.NewCluster(t)
+	f := newFleet(t, cluster.Pool())
+	crash := func() { f.outage(cluster.Kill, cluster.Start) }
+	stop := func() { f.outage(cluster.Stop, cluster.Start) }
+	both := func() {
+		f.outage(func() { cluster.Kill(); kill(f.ships[0].p) }, cluster.Start)
+		f.launch(f.ships[0])
+	}
+	f.run(crash, crash, stop, both, f.kill)
+}
+
+// run sends rounds of messages, does harm in the middle of each, in any order, and checks
+// what came of it.
+func (f *fleet) run(harms ...func()) {
+	f.t.Helper()
 	for r := range chaosResources { // where strict begins
-		m := revised("strict", r, 1)
-		f.sendAll([]message{m}, func() {})
+		f.sendAll([]message{revised("strict", r, 1)}, func() {})
 	}
 	f.drain()
-	harms := []func(){f.kill, f.kill, f.kill, f.kill, f.stall, f.stall, f.terminate, f.terminate, f.end, f.end}
 	f.random.Shuffle(len(harms), func(i, j int) { harms[i], harms[j] = harms[j], harms[i] })
 	for round, harm := range harms {
 		f.sendAll(f.messages(round), func() {
 			n := len(f.app.requests()) + 1 + f.random.IntN(chaosPlain/2)
-			eventually(t, "the round is under way", func() bool { return len(f.app.requests()) >= n })
+			eventually(f.t, "the round is under way", func() bool { return len(f.app.requests()) >= n })
 			harm()
 		})
 		f.cutLeases()
@@ -97,6 +118,19 @@ func (f *fleet) terminate() {
 	if f.t.Logf("terminate %d", n); n == 0 {
 		f.t.Error("void: there was no connection")
 	}
+}
+
+// outage takes the database away until its loss is felt.
+func (f *fleet) outage(begin, end func()) {
+	f.t.Log("outage")
+	begin()
+	before := f.refused.Load()
+	id := fmt.Sprint("none-outage-", before)
+	f.sendAll([]message{{"none", id, "{}"}}, func() {
+		eventually(f.t, "a sender is refused", func() bool { return f.refused.Load() > before })
+		end()
+	})
+	f.pool.Reset() // the test's own connections
 }
 
 // stall stops a process that has forwards in hand. The other one takes them over and

@@ -30,6 +30,7 @@ type fleet struct {
 	random   *rand.Rand
 	app      *fleetApp
 	ships    [3]*ship
+	refused  atomic.Int32 // answers 503
 
 	mu    sync.Mutex
 	acked map[string]message
@@ -54,11 +55,10 @@ type message struct{ source, id, body string }
 
 const fleetConcurrency = 4
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, pool *pgxpool.Pool) *fleet {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	pool := inboxtest.New(t)
 	f := &fleet{
 		t: t, s: newSite(t), pool: pool, database: inboxtest.LoginURL(t, pool.Config().ConnString()),
 		random: rand.New(rand.NewPCG(seed, 0)), app: &fleetApp{},
@@ -119,6 +119,9 @@ func (f *fleet) send(client *http.Client, m message) {
 		if err == nil && a.status != 503 {
 			f.t.Errorf("%s: %d %s", m.id, a.status, a.body)
 			return
+		}
+		if err == nil {
+			f.refused.Add(1)
 		}
 		<-tick.C
 	}
