@@ -1,13 +1,14 @@
-// Package proxy turns a signed request into a committed delivery. It is an
-// [http.Handler]: mount it behind TLS, give it an [Inbox], and every 202 that it
-// answers stands for a row that survives a crash.
+// Package proxy turns a signed request into a committed delivery, and lets the rest
+// through to the app behind it. It is an [http.Handler]: mount it behind TLS, give it
+// an [Inbox], and every 202 that it answers stands for a row that survives a crash.
 //
 // # Order of checks
 //
 // Cheapest first; the first failure answers.
 //
 //  1. Is the server shutting down? 503.
-//  2. Host: 421. Exact path, as it came on the wire: 404. Method: 405. The route
+//  2. Host: 421. Exact path, as it came on the wire: 404, or with an upstream the
+//     end of the checks: see below. Method: 405. The route
 //     alone names source, tenant, keys and destinations; nothing in the query or
 //     the body has a say.
 //  3. Number of header fields: 400. Then everything of the signature that can be
@@ -56,6 +57,17 @@
 // all. It begins when the answer is written, and never changes one. Until it lets
 // go of a body, its bytes count as in flight. The keys of the same tenant's other
 // sources are tried too, never those of another tenant.
+//
+// # Everything else
+//
+// With [Config.Upstream] a request that is for no source goes to the app behind, and
+// its answer comes back, each byte as soon as it is there: events, uploads, trailers,
+// interim answers, WebSocket and other upgrades. Target, query and header go on as they
+// came, but for what belongs to a connection, the X-Forwarded headers, which are made
+// anew, and Hooklatch-*, which only a forward may have. No cap, no slot and no deadline
+// of the checks above applies; an answer must begin within five minutes. The inbox is
+// never asked. Paths of destinations at the same app are closed in any spelling: they
+// would be a way around the signature. [Proxy.Finish] ends what a stop cannot wait for.
 //
 // # What it expects of the server
 //

@@ -33,6 +33,8 @@ type exchange struct {
 	consumed bool      // the body was read to its end
 	timedOut bool      // reading the body was
 	answered bool      // the answer's header is written
+	passed   bool      // to the upstream, and that is over
+	abort    bool      // the answer is not whole, and the client must see it
 	out      []byte    // the answer's body; its memory is used again
 	evidence *evidence // kept to be explained; nil: nothing is
 }
@@ -44,7 +46,8 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x.w, x.r, x.start = w, r, time.Now()
 	x.consumed = r.Body == nil || r.Body == http.NoBody
-	x.result = Result{RequestID: newRequestID(), Peer: hostOf(r.RemoteAddr), BodyBytes: max(r.ContentLength, 0)}
+	x.result = Result{RequestID: newRequestID(), BodyBytes: max(r.ContentLength, 0)}
+	x.result.Peer, _ = p.proxies.client(r)
 	return x
 }
 
@@ -63,6 +66,9 @@ func (x *exchange) handle() error {
 		return errShuttingDown
 	}
 	target, err := x.route()
+	if errors.Is(err, errPath) && x.p.passthrough.takes(target) {
+		return x.pass()
+	}
 	if err != nil {
 		return err
 	}
@@ -225,13 +231,17 @@ func (x *exchange) end() {
 	}
 	x.report()
 	x.explain()
+	abort := x.abort
 	x.reset()
 	x.p.exchanges.Put(x)
+	if abort {
+		panic(http.ErrAbortHandler) // as net/http wants it said
+	}
 }
 
 func (x *exchange) reset() {
 	x.w, x.r, x.source, x.verifier, x.next, x.result = nil, nil, nil, nil, nil, Result{}
-	x.consumed, x.timedOut, x.answered = false, false, false
+	x.consumed, x.timedOut, x.answered, x.passed, x.abort = false, false, false, false, false
 	x.reading.w = nil
 	x.reading.got.Store(0)
 	x.reading.shed.Store(false)
@@ -240,6 +250,9 @@ func (x *exchange) reset() {
 // gone says that the sender has closed its side. A read deadline of ours ends the
 // request's context too.
 func (x *exchange) gone() bool {
+	if x.passed {
+		return x.result.Disconnected
+	}
 	return x.r.Context().Err() != nil && !x.timedOut && !x.reading.shed.Load()
 }
 

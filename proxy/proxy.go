@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -30,8 +31,16 @@ type Config struct {
 	Sources []Source
 	// Hosts are the served host names, without port, beside those that sources
 	// name. A request for another host is refused. No host here and at no source:
-	// every host is served.
+	// every host is served. With an Upstream, those of sources do not close the others.
 	Hosts []string
+
+	// Upstream gets what is for no source: everything but the exact paths of Sources.
+	// Nil: that is answered 404.
+	Upstream *Upstream
+	// TrustedProxies are in front of this server. In a request from one of them the
+	// address of the client is the rightmost of X-Forwarded-For that is not one. Nobody
+	// else's X-Forwarded headers are believed or handed on.
+	TrustedProxies []netip.Prefix
 
 	// InFlight is the most requests whose bodies are being read, checked or
 	// committed. Defaults to 256; at most 16,384.
@@ -44,7 +53,8 @@ type Config struct {
 	ConfigRevision int64
 
 	// OnResult is called once for each request, also when the sender has gone, just
-	// before the answer leaves. It should not block.
+	// before the answer leaves; with OutcomePassed, when it has ended. It should not
+	// block.
 	OnResult func(context.Context, Result)
 	// OnExplain is told why the MAC of a request failed: of at most one request a
 	// second of each source, by Run, after OnResult with the same Result. The request
@@ -69,6 +79,9 @@ type Proxy struct {
 	buffers  buffers
 	lines    lines
 	draining atomic.Bool
+
+	proxies     proxies
+	passthrough *passthrough // nil: no upstream
 
 	explainer explainer
 	causes    func(*evidence) ([]verify.Cause, error)
@@ -97,6 +110,11 @@ func New(in Inbox, cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
+	trusted := newProxies(cfg.TrustedProxies)
+	pt, err := newPassthrough(cfg.Upstream, trusted)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: Upstream: %w", err)
+	}
 	return &Proxy{
 		inbox:   in,
 		cfg:     cfg,
@@ -105,6 +123,9 @@ func New(in Inbox, cfg Config) (*Proxy, error) {
 		buffers: newBuffers(),
 		lines:   newLines(),
 
+		proxies:     trusted,
+		passthrough: pt,
+
 		explainer: newExplainer(),
 		causes:    (*evidence).causes,
 	}, nil
@@ -112,7 +133,7 @@ func New(in Inbox, cfg Config) (*Proxy, error) {
 
 // Drain makes every later request answer 503 shutting_down and close its
 // connection; those in flight end as usual. Call it when the grace time of a
-// stop begins, just before [http.Server.Shutdown].
+// stop begins, just before [http.Server.Shutdown], and [Proxy.Finish] with it.
 func (p *Proxy) Drain() { p.draining.Store(true) }
 
 // ServeHTTP answers one request. Paths are compared as they came on the wire, by

@@ -157,6 +157,14 @@ var catalogue = [...]problem{
 		detail: "The request was not looked at. Send it again over a new connection.", retryable: true,
 		errs: []error{errShuttingDown}, retryAfter: [2]int{1, 5},
 	}, {
+		code: "upstream_unreachable", status: 502, title: "The app cannot be reached",
+		detail: "The app behind this server refused the connection or ended it without an answer.", retryable: true,
+		errs: []error{errUpstream},
+	}, {
+		code: "upstream_timeout", status: 504, title: "The app does not answer",
+		detail: "The app behind this server did not answer in time.", retryable: true,
+		errs: []error{errUpstreamTimeout},
+	}, {
 		code: "internal", status: 500, title: "Internal fault",
 		detail: "The delivery was not stored, because of a fault on this side.", retryable: true,
 		errs: []error{inbox.ErrInternal, errPanic},
@@ -216,6 +224,8 @@ func (x *exchange) refuse(err error) {
 	res.Code, res.Reason, res.Status = p.code, p.code, p.status
 	res.note(err)
 	switch {
+	case errors.Is(err, errUpstream), errors.Is(err, errUpstreamTimeout):
+		res.Outcome, res.Err = OutcomePassed, err
 	case errors.Is(err, errConflict):
 		res.Outcome = OutcomeConflict
 	case p.status >= 500:

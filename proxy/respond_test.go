@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,12 +9,14 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/google/uuid"
@@ -84,6 +87,16 @@ var provoke = map[string]func(t *testing.T) answer{
 			a = g.raw((&message{method: "GET", target: "/in?crc_token=abc"}).head())
 		}
 		return a
+	},
+	"upstream_unreachable": func(t *testing.T) answer {
+		app := startWireApp(t, func(net.Conn, *bufio.Reader, int) {}) // hangs up
+		return passingToURL(t, app.url).raw(get("/page"))
+	},
+	"upstream_timeout": func(t *testing.T) answer {
+		app := startWireApp(t, func(_ net.Conn, r *bufio.Reader, _ int) { r.ReadByte() })
+		g := passingToURL(t, app.url)
+		g.proxy.passthrough.reusing.ResponseHeaderTimeout = 10 * time.Millisecond
+		return g.raw(get("/page"))
 	},
 	"delivery_conflict":     stored(&inbox.ConflictError{Tenant: "t1", Source: "src1", DeliveryID: "d"}),
 	"store_unavailable":     stored(inbox.ErrUnavailable),

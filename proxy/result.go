@@ -20,6 +20,7 @@ const (
 	OutcomeRefused     Outcome = "refused"     // turned away before the inbox
 	OutcomeHandshake   Outcome = "handshake"   // no delivery: answered, nothing stored
 	OutcomeUnavailable Outcome = "unavailable" // our fault; the sender should come again
+	OutcomePassed      Outcome = "passed"      // for no source: the upstream's to answer
 )
 
 // StatusDisconnected is Result.Status where the sender had closed its side before
@@ -32,7 +33,7 @@ type Result struct {
 	RequestID uuid.UUID // the sender has it too, as X-Request-Id
 	Source    string    // empty where the request belongs to none
 	Tenant    string
-	Peer      string // address that the connection came from
+	Peer      string // address that it came from: of the connection, or as a trusted proxy says
 
 	Outcome Outcome
 	Status  int    // of the answer, or StatusDisconnected
@@ -55,7 +56,7 @@ type Result struct {
 	BodyLimit int64    // the source's cap
 	// Distance is the signed timestamp minus now; zero where it was not read.
 	Distance time.Duration
-	Duration time.Duration // from the end of the request's header to the answer
+	Duration time.Duration // from the end of the request's header to the answer; of a passed one to its end
 
 	// Handshake is the kind, one of verify.HandshakeKinds, where the request was one
 	// and its answer was not refused by the scheme.

@@ -27,6 +27,8 @@ func newRoutes(cfg Config) (routes, error) {
 	if found := SharedKeys(cfg.Sources); len(found) > 0 {
 		return routes{}, fmt.Errorf("source %q: %w", found[0].Source, found[0])
 	}
+	// An app behind us may have more hosts than sources know of.
+	open := cfg.Upstream != nil && len(cfg.Hosts) == 0
 	names := make(map[string]bool)
 	var all []*source
 	for _, s := range cfg.Sources {
@@ -35,7 +37,9 @@ func newRoutes(cfg Config) (routes, error) {
 			err = errors.New("Name stands twice")
 		}
 		if err == nil && s.Host != "" {
-			err = r.serve(s.Host)
+			if err = plainHost(s.Host); err == nil && !open {
+				err = r.serve(s.Host)
+			}
 			c.host = strings.ToLower(s.Host)
 		}
 		if err == nil {
@@ -57,9 +61,16 @@ func newRoutes(cfg Config) (routes, error) {
 	return r, nil
 }
 
-func (r *routes) serve(host string) error {
+func plainHost(host string) error {
 	if host == "" || strings.ContainsAny(host, "/@ ") || hostOf(host) != host {
 		return fmt.Errorf("host %q is not a plain name", host)
+	}
+	return nil
+}
+
+func (r *routes) serve(host string) error {
+	if err := plainHost(host); err != nil {
+		return err
 	}
 	if r.hosts == nil {
 		r.hosts = make(map[string]bool)
