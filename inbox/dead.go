@@ -87,7 +87,11 @@ const deadPage = 500
 func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		p, err := f.place()
-		for found := 0; err == nil && p.more; {
+		if err != nil {
+			yield(DeadLetter{}, fmt.Errorf("dead letters: %w", err))
+			return
+		}
+		for found := 0; p.more; {
 			var page []DeadLetter
 			if page, err = s.deadPage(ctx, f, &p); err != nil {
 				break

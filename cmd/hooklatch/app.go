@@ -77,6 +77,7 @@ func commands(s *stdio) []*cli.Command {
 		resourcesCommand(s),
 		destinationsCommand(s),
 		replayCommand(s),
+		deadCommand(s),
 		auditCommand(s),
 		pruneCommand(s),
 		keysCommand(s),

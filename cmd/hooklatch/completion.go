@@ -120,6 +120,8 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 		return orderings, true
 	case "state":
 		return stateNames(), true
+	case "class":
+		return attemptClasses, true
 	case "code":
 		return refusalCodes(), true
 	case "source", "destination", "tenant", "key-id":

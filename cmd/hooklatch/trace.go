@@ -53,8 +53,14 @@ type attemptLine struct {
 	Answer  []byte    `json:"answer_base64,omitempty"`
 	Late    bool      `json:"late,omitempty"`
 	Worker  string    `json:"worker,omitempty"`
+	Manual  string    `json:"replayed_by,omitempty"` // who wanted it
 
 	duration time.Duration
+}
+
+func describeAttempt(a inbox.Attempt) attemptLine {
+	return attemptLine{Number: a.Number, EndedAt: a.EndedAt.UTC(), Took: float64(a.Duration.Microseconds()) / 1000, Class: a.Class,
+		Status: a.Status, Error: a.Error, Answer: a.Answer, Late: a.Late, Worker: a.Worker, Manual: a.ReplayedBy, duration: a.Duration}
 }
 
 // traced is the JSON of trace.
@@ -153,9 +159,7 @@ func readTrace(ctx context.Context, store *inbox.Store, d *inbox.Delivery) (trac
 			if err != nil {
 				return traced{}, err
 			}
-			t.Delivery.Forwards[i].Ledger = append(t.Delivery.Forwards[i].Ledger, attemptLine{
-				Number: a.Number, EndedAt: a.EndedAt.UTC(), Took: float64(a.Duration.Microseconds()) / 1000, Class: a.Class,
-				Status: a.Status, Error: a.Error, Answer: a.Answer, Late: a.Late, Worker: a.Worker, duration: a.Duration})
+			t.Delivery.Forwards[i].Ledger = append(t.Delivery.Forwards[i].Ledger, describeAttempt(a))
 		}
 	}
 	return t, nil

@@ -68,7 +68,7 @@ func (f forwardLine) lines() (lines []traceLine) {
 		line := traceLine{at: a.EndedAt, who: f.Destination, what: fmt.Sprintf("attempt %d   %s", a.Number, a.text())}
 		if same-i > 1 {
 			last := f.Ledger[same-1]
-			line.what = fmt.Sprintf("attempts %d to %d   %s   ×%d until %s", a.Number, last.Number, a.outcome(), same-i, last.EndedAt.Format("15:04:05"))
+			line.what = fmt.Sprintf("attempts %d to %d   %s   ×%d until %s", a.Number, last.Number, a.outcome(), same-i, last.EndedAt.Format("15:04:05")) + a.manual()
 		}
 		if same == len(f.Ledger) && !a.Late {
 			line.state = string(f.State)
@@ -117,7 +117,7 @@ func (d deliveryLine) resource() string {
 
 // equal says whether two attempts ended alike.
 func (a attemptLine) equal(b attemptLine) bool {
-	return a.Class == b.Class && a.Status == b.Status && a.Error == b.Error && a.Late == b.Late && string(a.Answer) == string(b.Answer)
+	return a.Class == b.Class && a.Status == b.Status && a.Error == b.Error && a.Late == b.Late && a.Manual == b.Manual && string(a.Answer) == string(b.Answer)
 }
 
 // outcome is the status, or the kind of end without one.
@@ -142,7 +142,15 @@ func (a attemptLine) text() string {
 	if a.Late {
 		text += "   late: its lease was lost, nothing changed"
 	}
-	return text
+	return text + a.manual()
+}
+
+// manual says whose replay it was, as the end of a line.
+func (a attemptLine) manual() string {
+	if a.Manual == "" {
+		return ""
+	}
+	return "   manual, by " + a.Manual
 }
 
 // beginning cuts s to n characters.
