@@ -32,9 +32,9 @@ type metrics struct {
 
 	commitDuration, commitRows prometheus.Histogram
 
-	attempts, leaseLost           *prometheus.CounterVec
-	superseded, revisionConflicts *prometheus.CounterVec
-	attemptDuration               *prometheus.HistogramVec
+	attempts, leaseLost            *prometheus.CounterVec
+	superseded, revisionConflicts  *prometheus.CounterVec
+	attemptDuration, claimDuration *prometheus.HistogramVec
 
 	pruned *prometheus.CounterVec
 
@@ -102,6 +102,7 @@ func newMetrics() *metrics {
 		revisionConflicts: counter("revision_conflicts_total", "Deliveries whose revision of a resource had come before with another body.",
 			"source"),
 		attemptDuration: histogram("attempt_duration_seconds", "Time of an attempt.", latency, "destination"),
+		claimDuration:   histogram("claim_duration_seconds", "Time of a look for what is due.", latency, "destination"),
 
 		pruned: counter("pruned_rows_total", "Rows that retention has removed; of conflicts only their bodies.", "kind"),
 
@@ -111,7 +112,7 @@ func newMetrics() *metrics {
 	v := readVersion()
 	m.registry.MustRegister(
 		m.requests, m.refusals, m.handshakes, m.unrouted, m.conflicts, m.guarded, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
-		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.pruned, m.clockOffset,
+		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.claimDuration, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -148,6 +149,7 @@ func (m *metrics) configure(c *config, from *secrets) {
 		m.leaseLost.WithLabelValues(name)
 		m.superseded.WithLabelValues(name)
 		m.attemptDuration.WithLabelValues(name)
+		m.claimDuration.WithLabelValues(name)
 	}
 	for _, kind := range inbox.PruneKinds() {
 		m.pruned.WithLabelValues(kind)
@@ -258,4 +260,8 @@ func (m *metrics) attempt(r *consumer.AttemptResult) {
 	if r.LeaseLost {
 		m.leaseLost.WithLabelValues(destination).Inc()
 	}
+}
+
+func (m *metrics) claim(destination string, took time.Duration) {
+	m.claimDuration.WithLabelValues(destination).Observe(took.Seconds())
 }

@@ -46,6 +46,7 @@ func filledMetrics(t *testing.T) *metrics {
 	m.explanation(&proxy.Explained{Result: proxy.Result{Source: "billing"}, Dropped: true})
 	m.request(&proxy.Result{Outcome: proxy.OutcomeRefused, Reason: "source_unknown", Code: "source_unknown"})
 	m.batch(3, time.Millisecond)
+	m.claim("app", time.Millisecond)
 	m.attempt(&consumer.AttemptResult{Forward: inbox.Forward{Destination: "app"}, Settlement: inbox.Settlement{Class: "5xx", Duration: time.Second}, LeaseLost: true})
 	m.attempt(&consumer.AttemptResult{Forward: inbox.Forward{Destination: "app"}, Settlement: inbox.Settlement{Class: "a class that nobody knows"}})
 	m.clockOffset.Set(1)
@@ -91,6 +92,7 @@ var labelsOf = map[string]string{
 	"hooklatch_destination_paused":                      "destination",
 	"hooklatch_attempts_total":                          "class destination",
 	"hooklatch_attempt_duration_seconds":                "destination",
+	"hooklatch_claim_duration_seconds":                  "destination",
 	"hooklatch_lease_lost_total":                        "destination",
 	"hooklatch_superseded_total":                        "destination",
 	"hooklatch_revision_conflicts_total":                "source",

@@ -148,7 +148,7 @@ func TestServeCommitsHandsOnAndTells(t *testing.T) {
 		`hooklatch_forwards{destination="app",state="blocked"} 0`,
 		`hooklatch_oldest_due_age_seconds{destination="app",kind="new"} 0`,
 		`hooklatch_destination_paused{destination="app"} 0`,
-		`hooklatch_commit_batch_rows_count `, `hooklatch_database_clock_offset_seconds `, `hooklatch_build_info{`,
+		`hooklatch_commit_batch_rows_count `, `hooklatch_claim_duration_seconds_count{destination="app"} `, `hooklatch_database_clock_offset_seconds `, `hooklatch_build_info{`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics lacks %s", want)

@@ -292,7 +292,7 @@ func (s *server) openConsumers(ctx context.Context) error {
 				logAttempt(ctx, s.log, &r)
 			}
 		}
-		if s.consumers[name], err = consumer.New(store, f, cfg); err != nil {
+		if s.consumers[name], err = consumer.New(timedQueue{store, s.metrics.claim}, f, cfg); err != nil {
 			return fail(exitConfig, fmt.Errorf("destination %s: %w", name, err), "")
 		}
 	}
