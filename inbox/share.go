@@ -225,9 +225,9 @@ func readDue(rows pgx.Rows) ([]candidate, error) {
 	})
 }
 
-// waitingTenantsSQL finds the tenants of what waits, and of the gaps that are to be
-// looked at. It steps from one tenant to the next.
-const waitingTenantsSQL = `
+// tenantsOf steps from one tenant to the next of what waits for destination $1 outside
+// lanes, and in them.
+const tenantsOf = `
 WITH RECURSIVE alone AS (
 	(SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND ` + loneDue + ` ORDER BY tenant LIMIT 1)
 	UNION ALL
@@ -238,6 +238,11 @@ ordered AS (
 	UNION ALL
 	SELECT n.tenant FROM ordered a CROSS JOIN LATERAL (
 		SELECT tenant FROM hooklatch.outbox WHERE destination = $1 AND tenant > a.tenant AND ` + inLaneDue + ` ORDER BY tenant LIMIT 1) n)
+`
+
+// waitingTenantsSQL finds the tenants of what waits, and of the gaps that are to be
+// looked at.
+const waitingTenantsSQL = tenantsOf + `
 SELECT tenant FROM alone UNION SELECT tenant FROM ordered
 UNION (SELECT tenant FROM hooklatch.gap WHERE closed_at IS NULL AND resource > $2 ORDER BY resource LIMIT $3)`
 

@@ -10,22 +10,23 @@ import (
 // TenantBacklog is what waits for one destination and belongs to one tenant.
 type TenantBacklog struct {
 	Tenant   string
-	Forwards int       // of the oldest that are looked at
+	Forwards int       // of those that are looked at
 	Oldest   time.Time // since when the oldest has been due
 }
 
-// strandedLook is how many forwards are looked at, the oldest first. What nobody may
-// claim grows old, and so is among them.
+// strandedLook is how many forwards of each tenant are looked at, in lanes and outside.
 const strandedLook = 10_000
 
-const strandedSQL = `
-SELECT tenant, count(*), min(next_attempt_at) FROM (
-	(SELECT tenant, next_attempt_at FROM hooklatch.outbox WHERE destination = $1 AND state IN ('pending', 'retry_wait') AND lane IS NULL
-	ORDER BY next_attempt_at, id LIMIT $3)
+const strandedSQL = tenantsOf + `
+SELECT k.tenant, count(*), min(o.next_attempt_at)
+FROM (SELECT tenant FROM alone UNION SELECT tenant FROM ordered) k
+CROSS JOIN LATERAL (
+	(SELECT next_attempt_at FROM hooklatch.outbox WHERE destination = $1 AND tenant = k.tenant AND ` + loneDue + `
+	ORDER BY state, next_attempt_at, id LIMIT $3)
 	UNION ALL
-	(SELECT tenant, next_attempt_at FROM hooklatch.outbox WHERE destination = $1 AND ` + inLaneDue + `
-	ORDER BY next_attempt_at, id LIMIT $3)) oldest
-WHERE tenant <> ALL ($2::text[]) GROUP BY tenant ORDER BY tenant`
+	(SELECT next_attempt_at FROM hooklatch.outbox WHERE destination = $1 AND tenant = k.tenant AND ` + inLaneDue + `
+	ORDER BY state, next_attempt_at, id LIMIT $3)) o
+WHERE k.tenant <> ALL ($2::text[]) GROUP BY k.tenant ORDER BY k.tenant`
 
 // Stranded lists what waits for a destination and no claim of these tenants will ever
 // take, by tenant: what is left of sources that have gone or have got another tenant.
