@@ -310,7 +310,7 @@ func TestStatsCountLanes(t *testing.T) {
 		t.Fatalf("%+v, %v", stats, err)
 	}
 	d := stats[0]
-	if d.Open[Pending] != 3 || d.Open[Held] != 2 || d.Open[Blocked] != 2 || d.Open[RetryWait] != 0 || d.OldestNew > time.Minute || d.OldestRetry != 0 {
+	if d.InFlight != 1 || d.Open[Pending] != 3 || d.Open[Held] != 2 || d.Open[Blocked] != 2 || d.Open[RetryWait] != 0 || d.OldestNew > time.Minute || d.OldestRetry != 0 {
 		t.Errorf("%+v", d)
 	}
 }

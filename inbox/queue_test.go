@@ -360,3 +360,34 @@ func TestPausedDestinationHasNothingDue(t *testing.T) {
 	exec(t, pool, `UPDATE hooklatch.destination SET paused_at = NULL`)
 	claimOne(t, s, time.Time{})
 }
+
+// What is in flight is told apart from what was not begun, of every tenant and kind.
+func TestStatsCountWhatIsInFlight(t *testing.T) {
+	s, pool := newStore(t)
+	for _, tenant := range []string{"t1", "t2"} {
+		dueOf(t, s, tenant, tenant+"-alone", OrderNone, 4)
+		dueOf(t, s, tenant, tenant+"-ordered", OrderStrict, 4)
+	}
+	exec(t, pool, `UPDATE hooklatch.outbox SET state = 'retry_wait' WHERE id % 2 = 0`)
+	inFlight := func() int {
+		stats, err := s.Stats(t.Context())
+		if err != nil || len(stats) != 1 || stats[0].Open[Pending]+stats[0].Open[RetryWait] != 16 {
+			t.Fatalf("%+v, %v", stats, err)
+		}
+		return stats[0].InFlight
+	}
+	if n := inFlight(); n != 0 {
+		t.Errorf("%d in flight before any claim", n)
+	}
+	all, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Limit: 12, ForRetries: 6, Lease: time.Minute, Shares: map[string]Share{}})
+	if err != nil || len(all) != 12 {
+		t.Fatalf("%d claimed, %v", len(all), err)
+	}
+	if n := inFlight(); n != 12 {
+		t.Errorf("%d in flight, want 12", n)
+	}
+	exec(t, pool, `UPDATE hooklatch.outbox SET lease_until = now() WHERE id = $1`, all[0].ID)
+	if n := inFlight(); n != 11 {
+		t.Errorf("%d in flight after a lease has run out, want 11", n)
+	}
+}

@@ -12,15 +12,41 @@ import (
 type DestinationStats struct {
 	Destination string
 	Open        map[State]int // pending, retry_wait, held, blocked
+	// InFlight is how many of the pending and retry_wait ones are leased now, among the
+	// thousand of each tenant that have been due longest: those are claimed first.
+	InFlight int
 	// OldestNew and OldestRetry are how long the oldest forward has been due that
 	// was never tried, and that was. 0: none is due.
 	OldestNew, OldestRetry time.Duration
 	Paused                 bool
 }
 
-// statsSQL reads the partial indexes of the open states.
+// statsSQL reads the partial indexes of the open states. Leases are in none of them, so
+// that a claim rewrites no index; they are looked for at the fronts.
 const statsSQL = `
-WITH open AS (
+WITH RECURSIVE alone AS (
+	(SELECT destination, tenant FROM hooklatch.outbox WHERE ` + loneDue + ` ORDER BY destination, tenant LIMIT 1)
+	UNION ALL
+	SELECT n.destination, n.tenant FROM alone a CROSS JOIN LATERAL (
+		SELECT destination, tenant FROM hooklatch.outbox WHERE (destination, tenant) > (a.destination, a.tenant) AND ` + loneDue + `
+		ORDER BY destination, tenant LIMIT 1) n),
+ordered AS (
+	(SELECT destination, tenant FROM hooklatch.outbox WHERE ` + inLaneDue + ` ORDER BY destination, tenant LIMIT 1)
+	UNION ALL
+	SELECT n.destination, n.tenant FROM ordered a CROSS JOIN LATERAL (
+		SELECT destination, tenant FROM hooklatch.outbox WHERE (destination, tenant) > (a.destination, a.tenant) AND ` + inLaneDue + `
+		ORDER BY destination, tenant LIMIT 1) n),
+fronts AS (
+	SELECT a.destination, o.lease_until FROM alone a CROSS JOIN (VALUES ('pending'), ('retry_wait')) AS s(state) CROSS JOIN LATERAL (
+		SELECT lease_until FROM hooklatch.outbox WHERE destination = a.destination AND tenant = a.tenant AND state = s.state AND ` + loneDue + `
+		ORDER BY next_attempt_at, id LIMIT 1000) o
+	UNION ALL
+	SELECT a.destination, o.lease_until FROM ordered a CROSS JOIN (VALUES ('pending'), ('retry_wait')) AS s(state) CROSS JOIN LATERAL (
+		SELECT lease_until FROM hooklatch.outbox WHERE destination = a.destination AND tenant = a.tenant AND state = s.state AND ` + inLaneDue + `
+		ORDER BY next_attempt_at, id LIMIT 1000) o),
+leased AS (
+	SELECT destination, count(*) AS n FROM fronts WHERE lease_until > clock_timestamp() GROUP BY destination),
+open AS (
 	SELECT destination, state, count(*) AS n, min(next_attempt_at) AS oldest
 	FROM hooklatch.outbox WHERE state IN ('pending', 'retry_wait') AND lane IS NULL GROUP BY destination, state
 	UNION ALL
@@ -30,7 +56,7 @@ WITH open AS (
 	UNION ALL
 	SELECT destination, state, count(*), NULL
 	FROM hooklatch.outbox WHERE state IN ('held', 'blocked') GROUP BY destination, state)
-SELECT d.name, d.paused_at IS NOT NULL, coalesce(o.state, ''), coalesce(o.n, 0),
+SELECT d.name, d.paused_at IS NOT NULL, coalesce((SELECT n FROM leased WHERE leased.destination = d.name), 0), coalesce(o.state, ''), coalesce(o.n, 0),
 	coalesce(greatest(extract(epoch FROM clock_timestamp() - o.oldest), 0), 0)::float8
 FROM (SELECT name, paused_at FROM hooklatch.destination
 	UNION ALL SELECT DISTINCT destination, NULL::timestamptz FROM open
@@ -60,11 +86,11 @@ func collectStats(rows pgx.Rows) (stats []DestinationStats, err error) {
 	var name string
 	var paused bool
 	var state State
-	var n int
+	var n, inFlight int
 	var age float64
-	_, err = pgx.ForEachRow(rows, []any{&name, &paused, &state, &n, &age}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &paused, &inFlight, &state, &n, &age}, func() error {
 		if len(stats) == 0 || stats[len(stats)-1].Destination != name {
-			stats = append(stats, DestinationStats{Destination: name, Paused: paused, Open: make(map[State]int)})
+			stats = append(stats, DestinationStats{Destination: name, Paused: paused, Open: make(map[State]int), InFlight: inFlight})
 		}
 		d := &stats[len(stats)-1]
 		if state != "" {

@@ -245,7 +245,8 @@ func (d *destinationLine) fill(ctx context.Context, store *inbox.Store, cfg *con
 	for _, st := range stats {
 		if st.Destination == d.Destination {
 			d.Held, d.DeadLetters = st.Open[inbox.Held], st.Open[inbox.Blocked]
-			d.Waiting = st.Open[inbox.Pending] + st.Open[inbox.RetryWait] + d.Held
+			d.InFlight = st.InFlight
+			d.Waiting = st.Open[inbox.Pending] + st.Open[inbox.RetryWait] + d.Held - d.InFlight
 			d.OldestDue = max(st.OldestNew, st.OldestRetry).Seconds()
 		}
 	}
