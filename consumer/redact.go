@@ -77,9 +77,14 @@ func (all *hidden) add(value string) {
 }
 
 // header adds a value and its parts, which is what a verifier shows of
-// "t=1700000000,v1=5257a8…" or "Bearer abc…".
+// "t=1700000000,v1=5257a8…" or "Bearer abc…", and the password of "Basic …".
 func (all *hidden) header(value string) {
 	all.add(value)
+	if basic, ok := strings.CutPrefix(value, "Basic "); ok {
+		plain, _ := base64.StdEncoding.DecodeString(basic)
+		_, password, _ := strings.Cut(string(plain), ":")
+		all.add(password)
+	}
 	for _, part := range strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == ';' }) {
 		for part != "" {
 			if strings.Trim(part, "0123456789") != "" { // a number is a time

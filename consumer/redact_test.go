@@ -29,6 +29,7 @@ func TestT22_CredentialsThatTheAppEchoesAreNotKept(t *testing.T) {
 		"raw":        string(secret),
 		"query":      "qu3ry/t0ken",
 		"short head": "hm4c/Q+x9=",
+		"password":   "pass:w0rd",
 	}
 	for name, echo := range map[string]func(r *http.Request) string{
 		"the whole request": func(r *http.Request) string {
@@ -46,7 +47,12 @@ func TestT22_CredentialsThatTheAppEchoesAreNotKept(t *testing.T) {
 		"what was expected": func(r *http.Request) string { return "expected v1=" + sentSignature + ", got …" },
 		"our secrets":       func(*http.Request) string { return secrets["base64"] + " " + secrets["hex"] + " " + secrets["raw"] },
 		"the token alone":   func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") },
-		"cut by the app":    func(r *http.Request) string { return "bad signature " + sentSignature[:40] },
+		"the password": func(r *http.Request) string {
+			r.Header.Set("Authorization", r.Header.Get("X-Other-Authorization"))
+			user, password, _ := r.BasicAuth()
+			return user + " may not enter with " + password
+		},
+		"cut by the app": func(r *http.Request) string { return "bad signature " + sentSignature[:40] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, err := NewForwarder(ForwarderConfig{
@@ -63,7 +69,7 @@ func TestT22_CredentialsThatTheAppEchoesAreNotKept(t *testing.T) {
 			f := sample()
 			f.Delivery.Header = map[string][]string{
 				"Stripe-Signature": {"t=1760000000,v1=" + sentSignature}, "Authorization": {"Bearer ghp_ab12CD34"}, "Cookie": {"a=1; sid=c00kie-value"},
-				"X-App-Hmac": {"hm4c/Q+x9="}, "X-Webhook-Key-Id": {"key-2026-12"}, "Idempotency-Key": {"idem-2026"},
+				"X-Other-Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("user:pass:w0rd"))}, "X-App-Hmac": {"hm4c/Q+x9="}, "X-Webhook-Key-Id": {"key-2026-12"}, "Idempotency-Key": {"idem-2026"},
 			}
 			fw := send(f)
 			failure(t, w.Handle(t.Context(), fw))
@@ -80,6 +86,14 @@ func TestT22_CredentialsThatTheAppEchoesAreNotKept(t *testing.T) {
 				t.Errorf("what is no secret is gone too: %q", answer)
 			}
 		})
+	}
+}
+
+func TestTheWholeGoesBeforeItsParts(t *testing.T) {
+	for _, all := range []hidden{{"abcdef", "abcdefgh12"}, {"abcdefgh12", "abcdef"}} {
+		if got := string(all.redact([]byte("x abcdefgh12 y"))); got != "x "+redacted+" y" {
+			t.Errorf("%v: %s", all, got)
+		}
 	}
 }
 
