@@ -13,16 +13,23 @@ import (
 	"syscall"
 )
 
-// dialer connects to a destination and to nothing else. It judges the address that is
+// Dialer connects to a destination and to nothing else. It judges the address that is
 // really connected to, after every resolver, so a name cannot lead elsewhere either.
-type dialer struct {
+// Handlers that are no Forwarder need one too: a cluster names addresses of its own.
+type Dialer struct {
 	socket    string         // in place of any host
 	addresses []netip.Prefix // empty: all but those that no app has
 	resolver  *net.Resolver  // nil: the system's
 }
 
-func newDialer(cfg ForwarderConfig) (*dialer, error) {
-	d := &dialer{socket: cfg.Socket}
+// NewDialer makes a Dialer that connects to addresses only. Empty: to all but those that
+// no destination has.
+func NewDialer(addresses []netip.Prefix) (*Dialer, error) {
+	return newDialer(ForwarderConfig{Addresses: addresses})
+}
+
+func newDialer(cfg ForwarderConfig) (*Dialer, error) {
+	d := &Dialer{socket: cfg.Socket}
 	if cfg.Socket != "" && len(cfg.Addresses) > 0 {
 		return nil, errors.New("consumer: Addresses are those of a network, and Socket is in none")
 	}
@@ -42,7 +49,7 @@ func newDialer(cfg ForwarderConfig) (*dialer, error) {
 }
 
 // DialContext connects to the socket, or to an address of the host that may be.
-func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.socket != "" {
 		return (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "unix", d.socket)
 	}
@@ -61,8 +68,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return dial.DialContext(ctx, network, address)
 }
 
-// judgeHost refuses a host that can be judged before it is connected to.
-func (d *dialer) judgeHost(host string) error {
+// Check refuses a host, as New functions do, that can be judged before it is connected to.
+func (d *Dialer) Check(host string) error {
 	if d.socket != "" {
 		return nil // it is a name for the app, and nobody looks it up
 	}
@@ -96,7 +103,7 @@ type addressError struct {
 func (e *addressError) Error() string { return fmt.Sprintf("address %s %s", e.address, e.why) }
 
 // judge returns why host must not be connected to at a.
-func (d *dialer) judge(host string, a netip.Addr) error {
+func (d *Dialer) judge(host string, a netip.Addr) error {
 	plain := a.Unmap().WithZone("")
 	listed := func(p netip.Prefix) bool { return p.Contains(plain) }
 	switch {

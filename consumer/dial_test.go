@@ -114,7 +114,7 @@ func TestT14_ListedAddresses(t *testing.T) {
 }
 
 func TestT14_LoopbackByAnotherName(t *testing.T) {
-	d := &dialer{}
+	d := &Dialer{}
 	for host, want := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "localhost": true, "LocalHost.": true, "app.localhost": true,
 		"app": false, "app.example": false, "localhost.example": false, "notlocalhost": false,

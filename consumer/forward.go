@@ -95,7 +95,7 @@ func NewForwarder(cfg ForwarderConfig) (*Forwarder, error) {
 		return nil, err
 	}
 	// A name is judged when it is connected to; an address need not wait for that.
-	if err := dial.judgeHost(u.Hostname()); err != nil {
+	if err := dial.Check(u.Hostname()); err != nil {
 		return nil, fmt.Errorf("consumer: URL of the destination: %w", err)
 	}
 	if cfg.Timeout < 0 || cfg.Connections < 0 {
@@ -157,7 +157,7 @@ func encodeRest(text, also string) string {
 	return b.String()
 }
 
-func newTransport(cfg ForwarderConfig, dial *dialer, fresh bool) *http.Transport {
+func newTransport(cfg ForwarderConfig, dial *Dialer, fresh bool) *http.Transport {
 	t := &http.Transport{
 		Proxy:                  nil, // the environment has no say
 		DialContext:            dial.DialContext,

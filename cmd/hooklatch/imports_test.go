@@ -22,12 +22,15 @@ var mayImport = map[string][]string{
 	"cmd/bench":       {"inbox", "inbox/devdb", "migrations", "verify", "github.com/jackc/pgx/v5"},
 	"inbox/inboxtest": {"migrations", "inbox/devdb", "github.com/jackc/pgx/v5", "github.com/peterldowns/pgtestdb"},
 	"consumer":        {"inbox", "github.com/jackc/pgx/v5", "golang.org/x/time/rate", "github.com/sony/gobreaker/v2"},
+	"consumer/nats":   {"consumer", "inbox", "github.com/nats-io/nats.go", "github.com/nats-io/nkeys"},
+	"consumer/kafka":  {"consumer", "inbox", "github.com/twmb/franz-go/pkg"},
 	"proxy":           {"verify", "inbox", "github.com/google/uuid", "golang.org/x/time/rate"},
 }
 
 // testPackages are linked into no program.
 var testPackages = []string{
 	module + "/inbox/inboxtest", "testing", "pgregory.net/rapid", "github.com/stretchr/testify",
+	"github.com/nats-io/nats-server/v2/server", "github.com/twmb/franz-go/pkg/kfake",
 	"github.com/stripe/stripe-go/v85", "github.com/standard-webhooks/standard-webhooks/libraries/go",
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // rooms are the packages that others import.
-var rooms = []string{"verify", "inbox", "inbox/devdb", "inbox/inboxtest", "consumer", "proxy", "migrations"}
+var rooms = []string{"verify", "inbox", "inbox/devdb", "inbox/inboxtest", "consumer", "consumer/nats", "consumer/kafka", "proxy", "migrations"}
 
 // TestHouseRules holds what a reviewer would otherwise have to say each time.
 func TestHouseRules(t *testing.T) {
