@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,9 +15,21 @@ import (
 	"github.com/hooklatch/hooklatch/inbox"
 )
 
-var errLost = errors.New("connection lost before the stream had answered")
+// tries is how many times the longest wait for an answer fits into an attempt, and
+// pauseBetween how long nothing is sent after a failure.
+const (
+	tries        = 3
+	pauseBetween = 100 * time.Millisecond
+)
 
-// Handle publishes f once and waits for the stream's word.
+var (
+	errLost   = errors.New("connection lost before the stream had answered")
+	errSilent = errors.New("sent, no answer in time")
+)
+
+// Handle publishes f and waits for the stream's word. What a change of leader or a new
+// connection cures is sent again within the attempt, as the stream drops what it has:
+// else one server that goes would fail all that is in flight, and open the breaker.
 func (h *Handler) Handle(ctx context.Context, f consumer.Forward) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 	defer cancel()
@@ -30,64 +43,85 @@ func (h *Handler) Handle(ctx context.Context, f consumer.Forward) error {
 	if len(msg.Subject) > longestSubject {
 		return &consumer.AttemptError{Permanent: true, Err: fmt.Errorf("subject has %d bytes, more than %d", len(msg.Subject), longestSubject)}
 	}
-	waiting, cut := context.WithCancelCause(ctx)
+	id := messageID(h.cfg.Subject, f.Delivery)
+	for {
+		ack, err := h.publish(ctx, msg, id)
+		if err == nil {
+			f.Report.Answer = answer(ack)
+			return nil
+		}
+		failed, passes := h.judge(msg, err)
+		if passes {
+			select {
+			case <-time.After(pauseBetween):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return failed
+	}
+}
+
+// publish sends msg once.
+func (h *Handler) publish(ctx context.Context, msg *natsgo.Msg, id string) (*jetstream.PubAck, error) {
+	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
+	silent := time.AfterFunc(h.cfg.Timeout/tries, func() { cut(errSilent) })
+	defer silent.Stop()
 	h.mu.Lock()
 	defer context.AfterFunc(h.unbroken, func() { cut(errLost) })()
 	h.mu.Unlock()
-
-	id := messageID(h.cfg.Subject, f.Delivery)
-	ack, err := h.stream.PublishMsg(waiting, msg, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
-	if err != nil {
-		if context.Cause(waiting) == errLost {
-			err = errLost
+	ack, err := h.stream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+	if err != nil && ctx.Err() != nil {
+		if err = context.Cause(ctx); errors.Is(err, context.DeadlineExceeded) {
+			err = errSilent
 		}
-		return h.judge(ctx, msg, err)
 	}
-	answer := fmt.Sprintf("stream %s, sequence %d", ack.Stream, ack.Sequence)
-	if ack.Duplicate {
-		answer += ", which it had already"
-	}
-	f.Report.Answer = []byte(answer)
-	return nil
+	return ack, err
 }
 
-// Errors of a stream that its message is the reason for.
+// answer is what the ledger keeps.
+func answer(ack *jetstream.PubAck) []byte {
+	text := fmt.Sprintf("stream %s, sequence %d", ack.Stream, ack.Sequence)
+	if ack.Duplicate {
+		text += ", which it had already"
+	}
+	return []byte(text)
+}
+
+// Errors of a stream.
 const (
 	messageTooLarge jetstream.ErrorCode = 10054
 	headersTooLarge jetstream.ErrorCode = 10097
+	idInProcess     jetstream.ErrorCode = 10158
 )
 
-// judge says what becomes of a message that nobody has taken. What a change of the
-// cluster or of the stream cures is tried again: blocked forwards would have to be
-// replayed by hand.
-func (h *Handler) judge(ctx context.Context, msg *natsgo.Msg, err error) error {
+// judge says what becomes of a message that nobody has taken, and whether sending it
+// again soon may help. What a change of the cluster or of the stream cures is never
+// permanent: blocked forwards would have to be replayed by hand.
+func (h *Handler) judge(msg *natsgo.Msg, err error) (failed *consumer.AttemptError, passes bool) {
 	var refused *jetstream.APIError
 	switch {
 	case errors.Is(err, natsgo.ErrMaxPayload):
 		return &consumer.AttemptError{Permanent: true,
-			Err: fmt.Errorf("publish %d bytes: the server takes %d with the headers", len(msg.Data), h.conn.MaxPayload())}
+			Err: fmt.Errorf("publish %d bytes: the server takes %d with the headers", len(msg.Data), h.conn.MaxPayload())}, false
 	case errors.As(err, &refused):
 		return &consumer.AttemptError{
 			Permanent: refused.ErrorCode == messageTooLarge || refused.ErrorCode == headersTooLarge,
 			Err:       fmt.Errorf("stream refused: %w", refused),
-		}
+		}, refused.ErrorCode == idInProcess
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return &consumer.AttemptError{Err: fmt.Errorf("no stream takes subject %s, or it has no leader at present", msg.Subject)}
+		return &consumer.AttemptError{Err: fmt.Errorf("no stream takes subject %s, or it has no leader at present", msg.Subject)}, true
+	case errors.Is(err, errSilent):
+		return &consumer.AttemptError{Class: "timeout", Err: err}, true
 	case errors.Is(err, errLost):
-		return &consumer.AttemptError{Class: "network", Err: err}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = errors.New("sent, no answer in time")
-		if last := h.conn.LastError(); last != nil {
-			err = fmt.Errorf("%w; the connection's last trouble: %w", err, last)
-		}
-		return &consumer.AttemptError{Class: "timeout", Err: err}
-	case ctx.Err() != nil:
-		return &consumer.AttemptError{Err: err} // cut off: the consumer knows why
+		return &consumer.AttemptError{Class: "network", Err: err}, true
+	case errors.Is(err, context.Canceled):
+		return &consumer.AttemptError{Err: err}, false // cut off: the consumer knows why
 	case h.conn.IsConnected():
-		return &consumer.AttemptError{Err: fmt.Errorf("publish: %w", err)}
+		return &consumer.AttemptError{Err: fmt.Errorf("publish: %w", err)}, true
 	default:
-		return &consumer.AttemptError{Class: "network", Err: h.notConnected()}
+		return &consumer.AttemptError{Class: "network", Err: h.notConnected()}, true
 	}
 }
 

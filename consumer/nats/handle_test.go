@@ -169,7 +169,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	}
 }
 
-// A server that takes everything and never answers.
+// Somebody listens who is no stream, and answers only when he is asked to.
 func TestNoAnswerIsATimeoutAndALostConnectionIsNot(t *testing.T) {
 	s := start(t, nil)
 	swallow, err := natsgo.Connect(s.ClientURL())
@@ -177,8 +177,8 @@ func TestNoAnswerIsATimeoutAndALostConnectionIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer swallow.Close()
-	got := make(chan struct{}, 1)
-	if _, err := swallow.Subscribe("hooks.>", func(*natsgo.Msg) { got <- struct{}{} }); err != nil {
+	got := make(chan *natsgo.Msg, 100)
+	if _, err := swallow.Subscribe("hooks.>", func(m *natsgo.Msg) { got <- m }); err != nil {
 		t.Fatal(err)
 	}
 	if err := swallow.Flush(); err != nil {
@@ -189,11 +189,26 @@ func TestNoAnswerIsATimeoutAndALostConnectionIsNot(t *testing.T) {
 	if err := handle(t, h, forward("1")); !errors.As(err, &failed) || failed.Class != "timeout" {
 		t.Errorf("%+v %v", failed, err)
 	}
-	<-got
+	for len(got) > 0 {
+		<-got
+	}
 
-	h = newHandler(t, Config{Servers: []string{address(s)}, Subject: "hooks", Timeout: time.Minute})
+	h = newHandler(t, Config{Servers: []string{address(s)}, Subject: "hooks", Timeout: 3 * time.Second})
 	ended := make(chan error, 1)
-	go func() { ended <- h.Handle(context.Background(), forward("1")) }()
+	attempt := func() { ended <- h.Handle(context.Background(), forward("1")) }
+	go attempt()
+	first, again := <-got, <-got
+	if first.Header.Get("Nats-Msg-Id") != again.Header.Get("Nats-Msg-Id") {
+		t.Error("what is sent again within an attempt has another id")
+	}
+	if err := again.Respond([]byte(`{"stream":"HOOKS","seq":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("answered the second time: %v", err)
+	}
+
+	go attempt()
 	<-got
 	stop(s)
 	if err := <-ended; !errors.As(err, &failed) || failed.Class != "network" {

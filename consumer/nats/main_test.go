@@ -121,7 +121,7 @@ func address(s *server.Server) string { return s.Addr().String() }
 func newHandler(t *testing.T, cfg Config) *Handler {
 	t.Helper()
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 2 * time.Second
+		cfg.Timeout = time.Second
 	}
 	h, err := New(cfg)
 	if err != nil {

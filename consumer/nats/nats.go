@@ -18,7 +18,8 @@
 //
 // A forward is accepted after the stream has said that it keeps it, with as many
 // replicas as the stream has. An answer that was lost on its way is the usual case of
-// trouble, and the forward comes again; the Nats-Msg-Id
+// trouble. The message is sent again then, within the attempt or with the next one; the
+// Nats-Msg-Id
 //
 //	PREFIX/TENANT/SOURCE/DELIVERY-ID
 //
