@@ -229,3 +229,17 @@ func (s *Store) RemoveDestination(ctx context.Context, name string, act Act, det
 		return errors.Join(err, addEvent(ctx, tx, DestinationEvent{Destination: name, Event: EventRemoved, Actor: act.Actor, Reason: act.Reason, Detail: detail}))
 	})
 }
+
+const drainsSQL = `SELECT
+	(SELECT id FROM hooklatch.outbox WHERE destination = $1 AND state IN ('pending', 'retry_wait') AND lane IS NULL LIMIT 1) IS NOT NULL
+	OR (SELECT id FROM hooklatch.outbox WHERE destination = $1 AND ` + movesInLane + ` LIMIT 1) IS NOT NULL`
+
+// Drains says whether something is open at a destination that need not wait for a
+// person: it is neither a dead letter nor held for one.
+func (s *Store) Drains(ctx context.Context, destination string) (bool, error) {
+	answer, err := collect(ctx, s, roleRead, pgx.RowTo[bool], drainsSQL, destination)
+	if err != nil {
+		return false, readError("drains", err)
+	}
+	return answer[0], nil
+}

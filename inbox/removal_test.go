@@ -212,6 +212,10 @@ func TestOpenDestinationsFindsEveryOpenState(t *testing.T) {
 		{`state = CASE WHEN lane IS NULL THEN 'retry_wait' ELSE 'accepted' END, lease_until = now() + interval '1 hour'`, true},
 	} {
 		exec(t, pool, `UPDATE hooklatch.outbox SET `+c.set)
+		drains := strings.Contains(c.set, "pending") || strings.Contains(c.set, "retry_wait")
+		if got, err := s.Drains(t.Context(), "app"); err != nil || got != drains {
+			t.Errorf("%s: drains %v, %v", c.set, got, err)
+		}
 		open, err := s.OpenDestinations(t.Context(), nil)
 		if err != nil || (len(open) == 1 && open[0] == "app") != c.open || len(open) > 1 {
 			t.Errorf("%s: %v, %v", c.set, open, err)

@@ -195,9 +195,8 @@ func checkWaiting(ctx context.Context, store *inbox.Store, cfg *config) ([]findi
 			f.level, f.fix = doubtful, "hooklatch events list --destination "+d.Destination+" --state blocked"
 			f.what += ", " + counted(n, "dead letter")
 		}
-		if cfg != nil && cfg.Destinations[d.Destination] == nil && len(d.Open) > 0 {
-			f.level, f.fix = wrong, "put the destination back into the configuration until they are gone"
-			f.what += "; it is not configured any more, and nobody will send them"
+		if cfg != nil && cfg.Destinations[d.Destination] == nil {
+			continue // checkGone says more
 		}
 		found = append(found, f)
 	}
@@ -205,5 +204,5 @@ func checkWaiting(ctx context.Context, store *inbox.Store, cfg *config) ([]findi
 		return found, nil
 	}
 	stranded, err := checkStranded(ctx, store, cfg)
-	return append(found, stranded...), err
+	return slices.Concat(found, checkGone(stats, cfg), stranded), err
 }

@@ -65,16 +65,20 @@ func (c *config) consumerConfig(name string) consumer.Config {
 	}
 }
 
-// tenantsOf are the tenants of the sources that forward to a destination.
+// tenantsOf are the tenants of the sources that forward to a destination. One that no
+// source forwards to is drained of what is left there, of every tenant.
 func (c *config) tenantsOf(destination string) []string {
-	tenants := []string{}
+	fed, all := map[string]bool{}, map[string]bool{}
 	for _, s := range c.Sources {
-		if slices.ContainsFunc(s.Forward, func(r routeConfig) bool { return r.To == destination }) && !slices.Contains(tenants, s.Tenant) {
-			tenants = append(tenants, s.Tenant)
+		all[s.Tenant] = true
+		if slices.ContainsFunc(s.Forward, func(r routeConfig) bool { return r.To == destination }) {
+			fed[s.Tenant] = true
 		}
 	}
-	slices.Sort(tenants)
-	return tenants
+	if len(fed) == 0 {
+		fed = all
+	}
+	return sortedKeys(fed)
 }
 
 // forwarderConfig is what the HTTP side of a destination is told.

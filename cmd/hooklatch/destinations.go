@@ -21,7 +21,7 @@ func destinationsCommand(s *stdio) *cli.Command {
 			"of the destination, which \"destinations show\" prints.\n\n"+databaseHelp,
 			"hooklatch destinations list"),
 		Subcommands: []*cli.Command{destinationsListCommand(s), destinationsShowCommand(s), destinationsPauseCommand(s), destinationsResumeCommand(s),
-			destinationsProbeCommand(s)},
+			destinationsProbeCommand(s), destinationsRemoveCommand(s)},
 	}
 }
 

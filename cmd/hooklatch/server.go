@@ -218,6 +218,11 @@ func (s *server) open(ctx context.Context) error {
 	if err := prepareDatabase(ctx, s.log, db, s.cfg.Database.Migrate, s.throwaway); err != nil {
 		return err
 	}
+	if !s.throwaway { // what a person tries out with is left lying
+		if err := refuseGone(ctx, look, s.cfg, url); err != nil {
+			return err
+		}
+	}
 	if s.forwards {
 		if err := warnStranded(ctx, s.log, look, s.cfg); err != nil {
 			return unreachable(ctx, url, err)
