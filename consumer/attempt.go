@@ -53,7 +53,7 @@ func (a *attempt) forward() Forward {
 // release gives back a forward that was not handed over.
 func (a *attempt) release() {
 	defer a.run.slots.settled()
-	a.run.slots.handled()
+	a.run.handled(a.claim)
 	_ = a.settle(a.settlement(inbox.OutcomeReleased, "")) // told to OnError; a lost lease needs no release
 }
 
@@ -76,7 +76,7 @@ func (a *attempt) work() {
 		defer a.run.slots.settled()
 		settlement := a.judge(err)
 		a.pass.leave(verdict(settlement, err), settlement.Error)
-		a.run.slots.handled()
+		a.run.handled(a.claim)
 		a.cancel(nil)
 		stopKeeping()
 		a.claim.Delivery.Body = nil // a settlement may take long, and no renewal reads it any more
@@ -209,6 +209,9 @@ func (a *attempt) judge(err error) inbox.Settlement {
 		// By us: nobody knows what the destination made of it. Due again at once.
 		s := a.settlement(inbox.OutcomeRetry, "unknown")
 		s.Error = cleanText(cause.Error())
+		if a.claim.Last {
+			s.Outcome, s.Reason = inbox.OutcomeBlocked, inbox.ReasonAttemptsExhausted
+		}
 		return s
 	}
 
@@ -254,7 +257,7 @@ func (a *attempt) retry(s inbox.Settlement, failed *AttemptError) inbox.Settleme
 		s.Delay = retry.pause(max(counted-1, 0), a.run.cfg.Rand)
 	}
 	switch {
-	case !s.Free && retry.MaxAttempts > 0 && counted >= retry.MaxAttempts:
+	case a.claim.Last, !s.Free && retry.MaxAttempts > 0 && counted >= retry.MaxAttempts:
 		s.Reason = inbox.ReasonAttemptsExhausted
 	case !a.expires.IsZero() && time.Now().Add(s.Delay).After(a.expires):
 		s.Reason = inbox.ReasonDeadlinePassed

@@ -175,10 +175,7 @@ func (b *breaker) probe() {
 	b.wanted = b.state == BreakerOpen && !b.trying
 	b.mu.Unlock()
 	b.report()
-	select {
-	case b.asked <- struct{}{}:
-	default:
-	}
+	notify(b.asked)
 }
 
 // room is how many attempts may begin. Where there is none, and time brings it, it is

@@ -75,6 +75,9 @@ type Config struct {
 	OnError func(error)
 }
 
+// MaxWeight is the largest weight of a tenant.
+const MaxWeight = 100
+
 const (
 	// queueTimeout bounds one call of the Queue. The store gives up within 4
 	// seconds by itself.
@@ -92,6 +95,7 @@ type Consumer struct {
 	cfg   Config
 
 	breaker *breaker
+	bucket  *bucket
 	wake    chan struct{}
 	running atomic.Bool
 }
@@ -116,6 +120,7 @@ func newConsumer(q Queue, cfg Config, hand func(*attempt) (bool, error)) (*Consu
 	return &Consumer{
 		queue: q, hand: hand, cfg: cfg, wake: make(chan struct{}, 1),
 		breaker: newBreaker(cfg.Breaker, cfg.Concurrency, cfg.OnBreaker),
+		bucket:  newBucket(cfg.Rate),
 	}, nil
 }
 
@@ -155,8 +160,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("consumer: Rate %v is negative", cfg.Rate)
 	}
 	for tenant, weight := range cfg.Shares {
-		if weight < 1 {
-			return cfg, fmt.Errorf("consumer: Shares: weight %d of %s is not positive", weight, tenant)
+		if weight < 1 || weight > MaxWeight {
+			return cfg, fmt.Errorf("consumer: Shares: weight %d of %s is not 1 to %d", weight, tenant, MaxWeight)
 		}
 	}
 	if cfg.Rand == nil {
@@ -182,9 +187,12 @@ func orDefault[T int | time.Duration](field *T, value T) {
 
 // Wake says that new forwards may be due. It never blocks, and is heard also
 // while a claim is under way.
-func (c *Consumer) Wake() {
+func (c *Consumer) Wake() { notify(c.wake) }
+
+// notify never blocks: what is not heard yet says it already.
+func notify(c chan<- struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -206,6 +214,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer c.running.Store(false)
 
 	r := &run{Consumer: c, slots: newSlots(c.cfg.Concurrency), retries: newRetries(c.cfg.Poll)}
+	r.shares = newShares(c.cfg.Concurrency, c.cfg.Tenants, c.cfg.Shares)
 	detached := context.WithoutCancel(ctx)
 	r.attempts, r.cutAttempts = context.WithCancelCause(detached)
 	r.settles, r.cutSettles = context.WithCancel(detached)
@@ -230,6 +239,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 type run struct {
 	*Consumer
 	slots      *slots
+	shares     *shares
 	retries    *retries
 	inFlight   sync.WaitGroup
 	leasesLeft atomic.Int64
@@ -271,9 +281,14 @@ func (r *run) loop(ctx context.Context) {
 		case <-r.wake: // this claim sees what the call was about
 		default:
 		}
+		select {
+		case <-r.slots.ended: // it has the place
+		default:
+		}
 		r.retries.drop()
 		asked := time.Now()
-		forwards, err := r.claim(limit)
+		request := r.request(limit)
+		forwards, err := r.claim(request)
 		for _, f := range forwards {
 			r.start(ctx, f, asked)
 		}
@@ -285,7 +300,7 @@ func (r *run) loop(ctx context.Context) {
 		}
 		failures = 0
 		if len(forwards) < limit {
-			r.idle(ctx)
+			r.idle(ctx, cut(request, forwards))
 		}
 	}
 }
@@ -293,8 +308,10 @@ func (r *run) loop(ctx context.Context) {
 // room is how many forwards may be claimed. Where that is none, and time brings room,
 // it is how long that takes.
 func (r *run) room() (n int, wait time.Duration) {
-	n, wait = r.breaker.room()
-	return min(n, r.slots.free()), wait
+	if n, wait = r.breaker.room(); n <= 0 {
+		return n, wait
+	}
+	return r.bucket.room(min(n, r.slots.free()))
 }
 
 func (r *run) waitForRoom(ctx context.Context, pause time.Duration) {
@@ -312,11 +329,8 @@ func (r *run) waitForRoom(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// claim is never cut short: a claim whose answer is lost leaves leases behind.
-func (r *run) claim(limit int) ([]inbox.Forward, error) {
-	ctx, cancel := context.WithTimeout(r.settles, queueTimeout)
-	defer cancel()
-	return r.queue.Claim(ctx, inbox.ClaimRequest{
+func (r *run) request(limit int) inbox.ClaimRequest {
+	request := inbox.ClaimRequest{
 		Destination:    r.cfg.Destination,
 		Tenants:        r.cfg.Tenants,
 		Limit:          limit,
@@ -324,7 +338,16 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 		MaxAttempts:    r.cfg.Retry.MaxAttempts,
 		Worker:         r.cfg.Worker,
 		ConfigRevision: r.cfg.ConfigRevision,
-	})
+	}
+	r.shares.divide(&request)
+	return request
+}
+
+// claim is never cut short: a claim whose answer is lost leaves leases behind.
+func (r *run) claim(request inbox.ClaimRequest) ([]inbox.Forward, error) {
+	ctx, cancel := context.WithTimeout(r.settles, queueTimeout)
+	defer cancel()
+	return r.queue.Claim(ctx, request)
 }
 
 // start works on f, unless a stop was faster, the breaker has opened since, or the
@@ -332,10 +355,14 @@ func (r *run) claim(limit int) ([]inbox.Forward, error) {
 // comes behind its successors.
 func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 	r.slots.take()
+	r.shares.begins(f)
 	a := newAttempt(r, f, claimed)
 	var ok bool
 	if ctx.Err() == nil && a.leaseLeft() > 0 {
 		a.pass, ok = r.breaker.enter()
+	}
+	if ok {
+		r.bucket.take()
 	}
 	r.inFlight.Go(func() {
 		if !ok {
@@ -346,9 +373,19 @@ func (r *run) start(ctx context.Context, f inbox.Forward, claimed time.Time) {
 	})
 }
 
-// idle waits for a reason to look again. The poll is early by up to a half, so
-// that replicas do not look in step.
-func (r *run) idle(ctx context.Context) {
+// handled gives the place of f back.
+func (r *run) handled(f inbox.Forward) {
+	r.shares.ends(f)
+	r.slots.handled()
+}
+
+// idle waits for a reason to look again; with more, what has ended is one. The poll is
+// early by up to a half, so that replicas do not look in step.
+func (r *run) idle(ctx context.Context, more bool) {
+	var freed <-chan struct{} // nil: never
+	if more {
+		freed = r.slots.ended
+	}
 	poll := time.Now().Add(r.cfg.Poll - spread(r.cfg.Poll/2, r.cfg.Rand))
 	for {
 		timer := time.NewTimer(r.retries.next(time.Until(poll)))
@@ -357,6 +394,7 @@ func (r *run) idle(ctx context.Context) {
 			timer.Stop()
 			continue
 		case <-r.wake:
+		case <-freed:
 		case <-r.breaker.asked:
 		case <-timer.C:
 		case <-ctx.Done():
@@ -385,11 +423,12 @@ type slots struct {
 	busy    int // Handlers that run
 	open    int // forwards claimed and not settled
 	maxBusy int
-	freed   chan struct{}
+	freed   chan struct{} // either is less
+	ended   chan struct{} // busy is
 }
 
 func newSlots(concurrency int) *slots {
-	return &slots{maxBusy: concurrency, freed: make(chan struct{}, 1)}
+	return &slots{maxBusy: concurrency, freed: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 }
 
 func (s *slots) free() int {
@@ -408,9 +447,9 @@ func (s *slots) change(busy, open int) {
 	s.open += open
 	s.mu.Unlock()
 	if busy < 0 || open < 0 {
-		select {
-		case s.freed <- struct{}{}:
-		default:
-		}
+		notify(s.freed)
+	}
+	if busy < 0 {
+		notify(s.ended)
 	}
 }

@@ -179,7 +179,7 @@ func TestClaimSaysWhatTheStoreMustKnow(t *testing.T) {
 		stop := launch(t, newFake(t, q, accepting, func(c *Config) { c.Retry.MaxAttempts, c.Tenants = -1, []string{"t1"} }))
 		synctest.Wait()
 		stop()
-		want := inbox.ClaimRequest{Destination: "app", Tenants: []string{"t1"}, Limit: 16, Lease: 40 * time.Second, MaxAttempts: 0, Worker: "w1", ConfigRevision: 7}
+		want := inbox.ClaimRequest{Destination: "app", Tenants: []string{"t1"}, Limit: 16, Lease: 40 * time.Second, ForNew: 4, MaxAttempts: 0, Worker: "w1", ConfigRevision: 7}
 		if got := q.claimed()[0]; !reflect.DeepEqual(got, want) {
 			t.Errorf("claim %+v, want %+v", got, want)
 		}

@@ -68,7 +68,7 @@ func NewTx(q TxQueue, h TxHandler, cfg TxConfig) (*Consumer, error) {
 func handTx(a *attempt, q TxQueue, h TxHandler, cfg TxConfig) error {
 	tx, err := cfg.DB.BeginTx(a.ctx, beginTx(a.run.cfg.Timeout))
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return fmt.Errorf("begin: %w", silent{err})
 	}
 	// From here on a stop or the timeout may cut the Handler, not the commit.
 	ctx, cancel := context.WithTimeout(a.run.settles, a.run.cfg.Timeout+queueTimeout)
@@ -84,11 +84,11 @@ func handTx(a *attempt, q TxQueue, h TxHandler, cfg TxConfig) error {
 		return context.Cause(a.ctx)
 	}
 	if err := q.SettleTx(ctx, tx, a.accepted()); err != nil {
-		return fmt.Errorf("settle with the transaction: %w", err)
+		return fmt.Errorf("settle with the transaction: %w", silent{err})
 	}
 	failpoint("before_handler_commit")
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return fmt.Errorf("commit: %w", silent{err})
 	}
 	failpoint("after_handler_commit")
 	return nil
