@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,28 +19,45 @@ import (
 func replayCommand(s *stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "replay",
-		Usage: "hand a delivery on after all",
-		Description: example("Make the forwards of a delivery due again that are blocked, or held for a person: each\n"+
-			"keeps its ids and its place among the revisions of its resource, gets one attempt, and\n"+
-			"its deadline begins anew. A delivery that no route took when it came in is given the\n"+
-			"forwards that it would have now, and with --destination also one that has others.\n"+
-			"With --unrouted all deliveries of a source that have none, oldest first; types that the\n"+
-			"source does not allow stay held then. --force sends a revision although a later one was\n"+
-			"applied: the destination goes back to it. What cannot be replayed is left as it is, and\n"+
-			"the reason is told: exit code 1, or 5 where something was. Routes and database are those\n"+
-			"of -c FILE, else of hooklatch.yaml in this folder. The server may run. What is done\n"+
-			"stands in the audit, with your login name and the reason.",
+		Usage: "hand deliveries on after all",
+		Description: example("Make forwards due again that are blocked, or held for a person: each keeps its ids and its\n"+
+			"place among the revisions of its resource, gets one attempt (--with-retries: the whole\n"+
+			"policy once more), and its deadline begins anew. Which?\n\n"+
+			"--delivery ID: those of one delivery. One that no route took when it came in is given the\n"+
+			"forwards that it would have now, and with --destination also one that has others.\n\n"+
+			"--state blocked: every dead letter that fits, at one destination, of one source, or\n"+
+			"--all-sources. The --first of them are sent and watched, then the others at --rate; it\n"+
+			"stops where --stop-if-errors of the last 100 outcomes were failures. Ctrl-C stops it: what\n"+
+			"was done is said, and the command that goes on. Needs a running server, which sends.\n\n"+
+			"--unrouted: all deliveries of a source that have no forward, oldest first; types that the\n"+
+			"source does not allow stay held then.\n\n"+
+			"--force sends a revision although a later one was applied: the destination goes back to it.\n"+
+			"What cannot be replayed is left as it is, and the reason is told. Exit code 1: nothing was\n"+
+			"replayed; 5: not all of it was, or not all was accepted. Routes and database are those of\n"+
+			"-c FILE, else of hooklatch.yaml in this folder. What is done stands in the audit, with your\n"+
+			"login name and the reason.",
 			"hooklatch replay --delivery dlv_8821 --destination app --reason 'app mended'",
+			"hooklatch replay --destination shop --state blocked --since 6h --first 10 --stop-if-errors 20% --rate 5/s --dry-run",
 			"hooklatch replay --unrouted --source acme-stripe --since 2d --dry-run"),
 		Flags: append(append(databaseFlags(), actFlags()...),
 			&cli.StringFlag{Name: "delivery", Usage: "the delivery of this `ID`"},
-			&cli.StringFlag{Name: "destination", Usage: "only to this destination `NAME`"},
-			&cli.BoolFlag{Name: "force", Usage: "with --delivery: also where a later revision was applied"},
+			&cli.StringFlag{Name: "state", Usage: "every forward in this `STATE`: blocked"},
 			&cli.BoolFlag{Name: "unrouted", Usage: "every delivery of a source that has no forward"},
+			&cli.StringFlag{Name: "destination", Usage: "only to this destination `NAME`"},
 			&cli.StringFlag{Name: "source", Usage: "`NAME` of the source"},
-			&cli.StringFlag{Name: "type", Usage: "with --unrouted: only of this event `TYPE`"},
-			&cli.StringFlag{Name: "since", Usage: "with --unrouted: only received since this `TIME`, an age or RFC 3339"},
-			&cli.StringFlag{Name: "until", Usage: "with --unrouted: only received before this `TIME`"},
+			&cli.BoolFlag{Name: "all-sources", Usage: "with --state: of every source"},
+			&cli.StringFlag{Name: "tenant", Usage: "with --state: only of this tenant `NAME`"},
+			&cli.StringFlag{Name: "type", Usage: "with --state or --unrouted: only of this event `TYPE`"},
+			&cli.StringFlag{Name: "since", Usage: "with --state: only dead since this `TIME`, an age or RFC 3339; with --unrouted: only received since"},
+			&cli.StringFlag{Name: "until", Usage: "with --state: only dead before this `TIME`; with --unrouted: only received before"},
+			&cli.StringFlag{Name: "class", Usage: "with --state: only those whose last attempt ended so, a `CLASS`: " + strings.Join(attemptClasses, " ")},
+			&cli.StringFlag{Name: "blocked-reason", Usage: "with --state: only those that are blocked for this `REASON`"},
+			&cli.StringFlag{Name: "owner", Usage: "with --state: only those that this `NAME` looks after"},
+			&cli.IntFlag{Name: "first", Value: 10, Usage: "with --state: watch what becomes of the first `NUMBER`, then go on"},
+			&cli.StringFlag{Name: "stop-if-errors", Value: "20%", Usage: "with --state: stop where so many of the last 100 failed, a `SHARE`"},
+			&cli.StringFlag{Name: "rate", Value: "5/s", Usage: "with --state: replay so many in a time, a `RATE`"},
+			&cli.BoolFlag{Name: "with-retries", Usage: "give each its whole budget of attempts once more"},
+			&cli.BoolFlag{Name: "force", Usage: "also where a later revision was applied"},
 		),
 		Action: func(c *cli.Context) error {
 			if _, err := arguments(c); err != nil {
@@ -48,10 +66,18 @@ func replayCommand(s *stdio) *cli.Command {
 			if err := checkReplayFlags(c); err != nil {
 				return err
 			}
-			r := &replayer{s: s, config: configFile(c), reason: c.String("reason"), dryRun: c.Bool("dry-run"), force: c.Bool("force"), json: c.Bool("json")}
-			if c.Bool("unrouted") {
+			r := &replayer{s: s, config: configFile(c), reason: c.String("reason"), dryRun: c.Bool("dry-run"), force: c.Bool("force"),
+				withRetries: c.Bool("with-retries"), json: c.Bool("json")}
+			switch {
+			case c.Bool("unrouted"):
 				return r.unrouted(c.Context, unroutedOptions{filter: inbox.UnroutedFilter{Source: c.String("source"), EventType: c.String("type")},
 					since: c.String("since"), until: c.String("until"), yes: c.Bool("yes")})
+			case c.IsSet("state"):
+				o, err := readManyOptions(c)
+				if err != nil {
+					return err
+				}
+				return r.many(c.Context, o)
 			}
 			return r.delivery(c.Context, c.String("delivery"), c.String("source"), c.String("destination"))
 		},
@@ -60,22 +86,30 @@ func replayCommand(s *stdio) *cli.Command {
 
 // checkReplayFlags refuses flags that would do nothing, or more than was meant.
 func checkReplayFlags(c *cli.Context) error {
-	var needless []string
-	switch {
-	case c.IsSet("delivery") == c.Bool("unrouted"):
-		return usagef("--delivery ID, or --unrouted --source NAME", "replay: what is to be replayed? One delivery, or those that no route has taken")
-	case c.Bool("unrouted"):
+	var modes []string
+	for _, mode := range []string{"delivery", "state", "unrouted"} {
+		if c.IsSet(mode) && (mode != "unrouted" || c.Bool(mode)) {
+			modes = append(modes, mode)
+		}
+	}
+	if len(modes) != 1 {
+		return usagef("--delivery ID, --state blocked or --unrouted", "replay: what is to be replayed? One delivery, dead letters, or those that no route has taken")
+	}
+	needless := []string{"state", "all-sources", "tenant", "class", "blocked-reason", "owner", "first", "stop-if-errors", "rate"}
+	switch modes[0] {
+	case "unrouted":
 		if c.String("source") == "" {
 			return usagef("--source NAME", "replay: --unrouted takes the deliveries of one source: which?")
 		}
-		needless = []string{"destination", "force"}
+		needless = append(needless, "destination", "force", "with-retries")
+	case "delivery":
+		needless = append(needless, "type", "since", "until")
 	default:
-		needless = []string{"type", "since", "until"}
+		needless = nil
 	}
 	for _, name := range needless {
 		if c.IsSet(name) {
-			return usagef("leave --"+name+" out", "replay: --%s does not go with --%s", name,
-				map[bool]string{true: "unrouted", false: "delivery"}[c.Bool("unrouted")])
+			return usagef("leave --"+name+" out", "replay: --%s does not go with --%s", name, modes[0])
 		}
 	}
 	return nil
@@ -90,8 +124,11 @@ type replayer struct {
 	force  bool
 	json   bool
 
-	cfg *config
-	act inbox.Act
+	withRetries bool
+
+	cfg     *config
+	act     inbox.Act
+	sources map[[2]string]string // what is wrong with a source, by its name and tenant
 }
 
 // open reads the configuration and opens its database.
@@ -124,6 +161,19 @@ func (r *replayer) source(name, tenant string) (source proxy.Source, why string)
 	return source, fmt.Sprintf("source %s is not in the configuration any more", name)
 }
 
+// sourceGone says what is wrong with the source of a delivery; empty: nothing.
+func (r *replayer) sourceGone(name, tenant string) string {
+	why, known := r.sources[[2]string{name, tenant}]
+	if !known {
+		if r.sources == nil {
+			r.sources = map[[2]string]string{}
+		}
+		_, why = r.source(name, tenant)
+		r.sources[[2]string{name, tenant}] = why
+	}
+	return why
+}
+
 // replayLine is the JSON of what became of one forward.
 type replayLine struct {
 	Destination string `json:"destination"`
@@ -132,6 +182,8 @@ type replayLine struct {
 
 	forward *inbox.NewForward // to be made
 	id      int64             // of the one to be made due again
+	token   int64             // that it had
+	retries bool              // it has its whole budget
 	refused bool              // left, and it would have needed something
 }
 
@@ -157,6 +209,9 @@ func (l replayLine) text() string {
 	case didRouted:
 		return "routed: due now"
 	case didReplayed:
+		if l.retries {
+			return "due again, with all its attempts"
+		}
 		return "due again, for one attempt"
 	case didReleased:
 		return "released: due now"
@@ -239,7 +294,7 @@ func (d *replayed) verdict() error {
 func (r *replayer) plan(d *inbox.Delivery, forwards []inbox.Forward, destination string) (lines []replayLine, why string, err error) {
 	for _, f := range forwards {
 		if destination == "" || destination == f.Destination {
-			lines = append(lines, r.again(f))
+			lines = append(lines, r.again(d, f))
 		}
 	}
 	if len(lines) > 0 {
@@ -279,8 +334,8 @@ func typeText(eventType string) string {
 }
 
 // again says what is to be done with a forward that is there.
-func (r *replayer) again(f inbox.Forward) (l replayLine) {
-	l = replayLine{Destination: f.Destination, id: f.ID}
+func (r *replayer) again(d *inbox.Delivery, f inbox.Forward) (l replayLine) {
+	l = replayLine{Destination: f.Destination, id: f.ID, token: f.Token, retries: r.withRetries}
 	leased := f.LeaseUntil.After(time.Now())
 	switch {
 	case f.State == inbox.Accepted:
@@ -289,6 +344,8 @@ func (r *replayer) again(f inbox.Forward) (l replayLine) {
 		l.leave(true, "cancelled by a person")
 	case r.cfg.Destinations[f.Destination] == nil:
 		l.leave(true, "destination %s is not in the configuration any more", f.Destination)
+	case r.sourceGone(d.Source, d.Tenant) != "":
+		l.leave(true, "%s", r.sourceGone(d.Source, d.Tenant))
 	case leased:
 		l.leave(false, "in flight: attempt %d is under way, lease until %s", f.Attempt, f.LeaseUntil.UTC().Format(time.RFC3339))
 	case f.State == inbox.Superseded && !r.force:
@@ -314,7 +371,7 @@ func (r *replayer) replay(ctx context.Context, store *inbox.Store, d *inbox.Deli
 		if l.id == 0 {
 			continue
 		}
-		switch err := store.Replay(ctx, l.id, inbox.ReplayRequest{Act: r.act, Force: r.force}); {
+		switch err := store.Replay(ctx, l.id, inbox.ReplayRequest{Act: r.act, Force: r.force, WithRetries: r.withRetries, Seen: &l.token}); {
 		case err == nil && l.Did == didRelease:
 			l.Did = didReleased
 		case err == nil:
@@ -325,6 +382,10 @@ func (r *replayer) replay(ctx context.Context, store *inbox.Store, d *inbox.Deli
 			l.leave(true, "%s", r.gone(d))
 		case errors.Is(err, inbox.ErrInFlight):
 			l.leave(true, "in flight: an attempt has begun meanwhile")
+		case errors.Is(err, inbox.ErrRemoved):
+			l.leave(true, "destination %s was removed", l.Destination)
+		case errors.Is(err, inbox.ErrReplaying):
+			l.leave(true, "a replay is in progress: somebody else was faster")
 		case errors.Is(err, inbox.ErrState), errors.Is(err, inbox.ErrNotFound):
 			l.leave(true, "it has changed meanwhile: look again")
 		default:
