@@ -61,7 +61,12 @@ func (x *exchange) pass() error {
 	case aborted:
 		res.Err, x.abort = errUpstreamCut, true
 	case broken && !x.answered:
-		return body.blame(w.failed)
+		err := errBodyMalformed
+		if !body.failed.Load() {
+			err = blame(w.failed)
+			res.Err = err
+		}
+		return err
 	}
 	return nil
 }
@@ -168,13 +173,10 @@ func (b *passingBody) give(control *http.ResponseController) {
 	}
 }
 
-// blame says what a failure is to the client: its own body may have been the cause.
-func (b *passingBody) blame(err error) error {
+// blame says what the failure of the upstream is to the client.
+func blame(err error) error {
 	var slow net.Error
-	switch {
-	case b.failed.Load():
-		return errBodyMalformed
-	case errors.As(err, &slow) && slow.Timeout():
+	if errors.As(err, &slow) && slow.Timeout() {
 		return fmt.Errorf("%w: %w", errUpstreamTimeout, err)
 	}
 	return fmt.Errorf("%w: %w", errUpstream, err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -283,6 +284,9 @@ func TestMalformedBodyIsNotTheUpstreamsFault(t *testing.T) {
 	if err := <-read; err == nil {
 		t.Error("the app took the part for a whole")
 	}
+	if r := g.result(0); r.Outcome != OutcomePassed || r.Code != "body_malformed" || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
 }
 
 // An app that answers before it has read the body: the answer arrives, and the
@@ -459,4 +463,16 @@ func TestChunkedRequestEndsTheConnection(t *testing.T) {
 	if _, err := r.ReadByte(); err != io.EOF && !isReset(err) {
 		t.Errorf("the connection is still there: %v", err)
 	}
+}
+
+func TestUpstreamOverTLS(t *testing.T) {
+	t.Parallel()
+	app := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto+" "+r.Host) }))
+	t.Cleanup(app.Close)
+	trusting := app.Client().Transport.(*http.Transport).TLSClientConfig
+	g := passingToURL(t, app.URL, func(s *setup) { s.cfg.Upstream.TLS = trusting })
+	if a := g.raw(get("/")); string(a.body) != "HTTP/1.1 www.example.com" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	passingToURL(t, app.URL).raw(get("/")).wants(t, 502, "upstream_unreachable")
 }

@@ -25,6 +25,28 @@ type Upstream struct {
 	TLS *tls.Config
 }
 
+// Check says what is wrong with u. [New] asks it too.
+func (u *Upstream) Check() error {
+	_, _, err := u.parse()
+	return err
+}
+
+// Serves says whether the app is what answers at a URL.
+func (u *Upstream) Serves(address string) bool {
+	there, err := url.Parse(address)
+	own, wrong := parseUpstream(u.URL)
+	return err == nil && wrong == nil && origin(there) == origin(own)
+}
+
+func (u *Upstream) parse() (*url.URL, closedPaths, error) {
+	own, err := parseUpstream(u.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	closed, err := newClosedPaths(own, u.Destinations)
+	return own, closed, err
+}
+
 const (
 	upstreamConnect = 5 * time.Second
 	// upstreamIdle is short of what apps keep an idle connection for, so that none is
@@ -54,11 +76,7 @@ func newPassthrough(cfg *Upstream, trusted proxies) (*passthrough, error) {
 	if cfg == nil {
 		return nil, nil
 	}
-	u, err := parseUpstream(cfg.URL)
-	if err != nil {
-		return nil, err
-	}
-	closed, err := newClosedPaths(u, cfg.Destinations)
+	u, closed, err := cfg.parse()
 	if err != nil {
 		return nil, err
 	}

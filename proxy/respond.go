@@ -224,8 +224,7 @@ func (x *exchange) refuse(err error) {
 	res.Code, res.Reason, res.Status = p.code, p.code, p.status
 	res.note(err)
 	switch {
-	case errors.Is(err, errUpstream), errors.Is(err, errUpstreamTimeout):
-		res.Outcome, res.Err = OutcomePassed, err
+	case x.passed: // no source's, whatever it was
 	case errors.Is(err, errConflict):
 		res.Outcome = OutcomeConflict
 	case p.status >= 500:

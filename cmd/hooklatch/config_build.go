@@ -13,7 +13,8 @@ import (
 
 // proxyConfig is what the receiving side is told.
 func (c *config) proxyConfig(from *secrets) proxy.Config {
-	cfg := proxy.Config{InFlight: c.Limits.InFlight, BodyBytes: int64(c.Limits.BodyBytes)}
+	cfg := proxy.Config{InFlight: c.Limits.InFlight, BodyBytes: int64(c.Limits.BodyBytes),
+		Upstream: c.upstream(), TrustedProxies: c.trustedProxies()}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		s := c.Sources[name]
 		cfg.Sources = append(cfg.Sources, proxy.Source{

@@ -65,6 +65,8 @@ func (ch *checker) config() {
 		ch.source(name, c.Sources[name])
 	}
 	ch.retention()
+	ch.upstream()
+	ch.trustedProxies()
 	ch.routes()
 	ch.tenants()
 	for _, name := range slices.Sorted(maps.Keys(c.Destinations)) {

@@ -77,15 +77,9 @@ func (ch *checker) forwarder(at string, d *destinationConfig, u *url.URL) {
 		return
 	}
 	f.Close()
-	if len(d.Sign) == 0 && sameOrigin(u, ch.c.Upstream) {
+	if upstream := ch.c.upstream(); len(d.Sign) == 0 && upstream != nil && upstream.Serves(d.URL) {
 		ch.warn(at, "the destination lies at upstream and has no sign: the app cannot tell what hooklatch has checked from what it passes through")
 	}
-}
-
-// sameOrigin says whether u is served by the app at upstream.
-func sameOrigin(u *url.URL, upstream string) bool {
-	o, err := url.Parse(upstream)
-	return upstream != "" && err == nil && strings.EqualFold(o.Scheme, u.Scheme) && strings.EqualFold(o.Hostname(), u.Hostname()) && portOf(o) == portOf(u)
 }
 
 func portOf(u *url.URL) string {

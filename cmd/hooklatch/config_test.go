@@ -204,6 +204,16 @@ func TestConfigurationErrors(t *testing.T) {
 16:14 key f stands twice
 16:80 key f is never valid: not_after does not lie behind not_before`},
 		{"signing key that has ended", "timeout: 10s", "sign: {id: f, secret: {env: F}, not_after: 2026-11-01T00:00:00Z}", "14:5 no key is valid now or later: the last one ended 2026-11-01T00:00:00Z"},
+		{"upstream and trusted proxies", "version: 1", "version: 1\nupstream: http://localhost:3000/\ntrusted_proxies: [127.0.0.1, 10.0.0.0/8, \"2001:db8::/32\"]", ""},
+		{"empty upstream", "version: 1", "version: 1\nupstream: \"\"", "2:11 upstream is empty: leave it out where every other request is to be answered 404"},
+		{"upstream of another scheme", "version: 1", "version: 1\nupstream: app:3000", "2:11 URL is no http or https URL with a host"},
+		{"upstream with a path", "version: 1", "version: 1\nupstream: http://app:3000/base", "2:11 URL has more than scheme, host and port: paths go on as they come"},
+		{"password in upstream", "version: 1", "version: 1\nupstream: http://u:hunter2@app:3000", "2:11 a password does not stand in the file"},
+		{"upstream that is hooklatch", "version: 1", "version: 1\nupstream: http://localhost:8080", "2:11 upstream is the address of listen.http: requests would go round in circles"},
+		{"destination that closes upstream", "http://127.0.0.1:3000/webhooks\n    timeout: 10s", "http://127.0.0.1:3000/\nupstream: http://127.0.0.1:3000", "13:10 a destination at the root of upstream closes all of it: give the webhooks of the app a path of their own"},
+		{"trusted proxies that are none", "version: 1", "version: 1\ntrusted_proxies: [10.0.0.0/33, proxy, 0.0.0.0/0]", `2:19 "10.0.0.0/33" is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8
+2:32 "proxy" is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8
+2:39 0.0.0.0/0 is everybody: each client could say that it is another`},
 		{"cap below base", "timeout: 10s", "retry: {base: 1m, cap: 1s}", "14:5 retry.cap 1s is shorter than retry.base 1m"},
 		{"stop that cannot end", "listen:", "stop: {total: 10s}\nlisten:", "2:1 stop.total 10s is shorter than lame_duck and shutdown, or than attempts"},
 		{"empty source", "  billing:\n", "  nothing:\n  billing:\n", "4:3 nothing is empty"},
@@ -291,7 +301,7 @@ func TestConfigurationWarnings(t *testing.T) {
 		{"no key yet", "{file: keys/k1}", "{file: keys/k1}, not_before: 2026-12-10T00:00:00Z", "9:7 no key is valid now: every delivery is refused until one is"},
 		{"last signing key ends soon", "timeout: 10s", "sign: {id: f, secret: {env: F}, not_after: 2026-12-10T00:00:00Z}", "14:5 the last key ends 2026-12-10T00:00:00Z, and none comes after it"},
 		{"no signing key yet", "timeout: 10s", "sign: [{id: f, secret: {env: F}, not_before: 2026-12-10T00:00:00Z}]", "14:11 no key is valid now: nothing is sent until one is"},
-		{"an unsigned destination at upstream", "version: 1", "version: 1\nupstream: HTTP://127.0.0.1:3000/app", "13:3 the destination lies at upstream and has no sign: the app cannot tell what hooklatch has checked from what it passes through"},
+		{"an unsigned destination at upstream", "version: 1", "version: 1\nupstream: HTTP://localhost:3000/", "13:3 the destination lies at upstream and has no sign: the app cannot tell what hooklatch has checked from what it passes through"},
 		{"a signed destination at upstream", "destinations:\n  app:", "upstream: http://127.0.0.1:3000\ndestinations:\n  app:\n    sign: {id: f, secret: {env: F}}", ""},
 		{"a destination elsewhere", "version: 1", "version: 1\nupstream: http://127.0.0.1:3001", ""},
 		{"plain HTTP to all", "127.0.0.1:8080", ":8080", "2:16 plain HTTP on an address that others can reach: whoever is on the way can read bodies"},

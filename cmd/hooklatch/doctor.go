@@ -93,6 +93,7 @@ func (d *doctor) run(ctx context.Context, which whichDatabase) error {
 	}
 	if cfg != nil && ctx.Err() == nil {
 		d.say(checkDestinations(ctx, cfg)...)
+		d.say(checkUpstream(ctx, cfg)...)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -29,7 +29,7 @@ func TestDoctorFindsAHealthySiteHealthy(t *testing.T) {
 	}
 	_, appURL := startApp(t)
 	s := newSite(t)
-	s.config(appURL)
+	s.config(appURL, "upstream: "+webApp(t))
 	database := inboxtest.LoginURL(t, inboxtest.URL(t))
 	code, out := doctorOf(t, s, database)
 	if code != 0 {
@@ -41,7 +41,7 @@ func TestDoctorFindsAHealthySiteHealthy(t *testing.T) {
 		}
 	}
 	for _, check := range []string{"configuration", "retention", "key ", "transport", "latency", "pooler", "server", "durability", "schema", "tables",
-		"row security", "roles", "clock", "transactions", "disk", "tenants", "destination"} {
+		"row security", "roles", "clock", "transactions", "disk", "tenants", "destination", "upstream"} {
 		if strings.Count(out, "✓ "+check) != 1 {
 			t.Errorf("not one line of %s in\n%s", check, out)
 		}

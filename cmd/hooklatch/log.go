@@ -64,8 +64,10 @@ func logRequest(ctx context.Context, l *slog.Logger, r *proxy.Result) {
 	switch {
 	case r.Status >= 500 && r.Code == "internal":
 		level = slog.LevelError
-	case r.Outcome == proxy.OutcomeUnavailable, r.Conflict:
+	case r.Outcome == proxy.OutcomeUnavailable, r.Conflict, r.Outcome == proxy.OutcomePassed && r.Err != nil:
 		level = slog.LevelWarn
+	case r.Outcome == proxy.OutcomePassed:
+		level = slog.LevelDebug // the app has a log of its own
 	}
 	if !l.Enabled(ctx, level) {
 		return

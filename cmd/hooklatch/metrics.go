@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +31,7 @@ type metrics struct {
 	lastAccepted, keyNotAfter, notAfter *prometheus.GaugeVec
 
 	conflicts, guarded *prometheus.CounterVec
+	upstream           *prometheus.CounterVec
 
 	commitDuration, commitRows prometheus.Histogram
 
@@ -76,6 +79,7 @@ func newMetrics() *metrics {
 		guarded:    counter("body_guard_total", "Requests under a new delivery id whose body was known, and of which nothing was stored.", "source"),
 		keyUses:    counter("key_uses_total", "Requests that a key has verified, and whether a later key was active then.", "source", "key_id", "retiring"),
 
+		upstream: counter("upstream_answers_total", "Requests for no source that were passed to the upstream, by how they ended.", "class"),
 		unrouted: counter("unrouted_total", "Deliveries that were accepted and that no destination takes, by their type.", "source"),
 		verified: counter("verified_total", "Requests that a key has verified, by the scheme: a source has two while its sender changes.", "source", "scheme"),
 
@@ -111,7 +115,7 @@ func newMetrics() *metrics {
 	}
 	v := readVersion()
 	m.registry.MustRegister(
-		m.requests, m.refusals, m.handshakes, m.unrouted, m.conflicts, m.guarded, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
+		m.requests, m.refusals, m.handshakes, m.unrouted, m.conflicts, m.guarded, m.upstream, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
 		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.claimDuration, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
@@ -140,6 +144,11 @@ func (m *metrics) configure(c *config, from *secrets) {
 			if v != nil {
 				m.configureScheme(name, v)
 			}
+		}
+	}
+	if c.Upstream != "" {
+		for _, class := range upstreamClasses {
+			m.upstream.WithLabelValues(class)
 		}
 	}
 	for name := range c.Destinations {
@@ -191,6 +200,10 @@ func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 // request counts one request.
 func (m *metrics) request(r *proxy.Result) {
 	m.requests.WithLabelValues(r.Source, string(r.Outcome)).Inc()
+	if r.Outcome == proxy.OutcomePassed {
+		m.upstream.WithLabelValues(upstreamClass(r)).Inc()
+		return
+	}
 	m.duration.WithLabelValues(r.Source).Observe(r.Duration.Seconds())
 	if r.Source == "" {
 		m.refusals.WithLabelValues("", r.Reason).Inc()
@@ -226,6 +239,23 @@ func (m *metrics) request(r *proxy.Result) {
 	}
 	m.keyUses.WithLabelValues(r.Source, r.KeyID, strconv.FormatBool(r.Retiring)).Inc()
 	m.verified.WithLabelValues(r.Source, r.Scheme).Inc()
+}
+
+// upstreamClasses is the closed set of ends of a request to the upstream.
+var upstreamClasses = []string{"1xx", "2xx", "3xx", "4xx", "5xx", "unreachable", "timeout", "cut", "disconnected", "malformed"}
+
+func upstreamClass(r *proxy.Result) string {
+	switch {
+	case r.Disconnected:
+		return "disconnected"
+	case r.Code == "body_malformed":
+		return "malformed"
+	case r.Code != "":
+		return strings.TrimPrefix(r.Code, "upstream_")
+	case r.Err != nil:
+		return "cut"
+	}
+	return fmt.Sprintf("%dxx", min(max(r.Status/100, 1), 5)) // 1xx is an upgraded connection
 }
 
 // explanation counts one request that was to be looked into.

@@ -15,7 +15,8 @@ import (
 //  1. /readyz answers 503, claiming stops, answers end their connections. For
 //     the lame-duck time requests are still taken, so that load balancers notice.
 //  2. The public listeners close. What is in flight is answered; what is not
-//     complete when the shutdown time is over is cut, and nothing of it stored.
+//     complete when the shutdown time is over is cut, and nothing of it stored. So
+//     are connections to the upstream that were upgraded: those never end.
 //  3. Beside both, from the beginning: attempts in flight get their time. What
 //     was claimed and not sent is given back; what does not finish is recorded as
 //     unknown and due again. No lease is left.
@@ -78,11 +79,11 @@ func (s *server) endPublic(patience time.Duration) (allAnswered bool) {
 	case <-s.connections.quiet():
 	case <-ctx.Done():
 	}
-	if s.public.Shutdown(ctx) == nil {
-		return true
+	allAnswered = s.public.Shutdown(ctx) == nil
+	if !allAnswered {
+		s.public.Close()
 	}
-	s.public.Close()
-	return false
+	return s.proxy.Finish(ctx) == nil && allAnswered
 }
 
 // connections knows which of a server's have a request, or may have one that
