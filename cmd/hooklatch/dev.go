@@ -280,9 +280,10 @@ func (d *devRun) config(ls listeners, destination, to string) *config {
 	}
 	c := &config{
 		file: "dev", Version: 1,
-		Listen:       listenConfig{HTTP: ls.http.Addr().String(), Admin: ls.admin.Addr().String()},
-		Sources:      map[string]*sourceConfig{devSource: source},
-		Destinations: map[string]*destinationConfig{destination: {URL: to}},
+		Listen:  listenConfig{HTTP: ls.http.Addr().String(), Admin: ls.admin.Addr().String()},
+		Sources: map[string]*sourceConfig{devSource: source},
+		// Whoever runs it names the app, often by a name of this machine.
+		Destinations: map[string]*destinationConfig{destination: {URL: to, Addresses: []string{"0.0.0.0/0", "::/0"}}},
 	}
 	c.fill()
 	c.Stop = devStop

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -183,6 +185,23 @@ func TestDevTakesOtherSchemes(t *testing.T) {
 				t.Error("the secret was printed")
 			}
 		})
+	}
+}
+
+func TestDevHandsOnToThisMachineByItsOwnName(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	addresses, err := net.DefaultResolver.LookupHost(t.Context(), host)
+	if err != nil || !slices.ContainsFunc(addresses, func(a string) bool { return net.ParseIP(a).IsLoopback() }) {
+		t.Skip("the name of this machine leads to no loopback address")
+	}
+	app, appURL := startApp(t)
+	d := startDev(t, inboxtest.URL(t), "--to", strings.Replace(appURL, "127.0.0.1", host, 1))
+	defer d.end()
+	if len(app.requests()) != 1 {
+		t.Errorf("the app got %d requests, want the one of the start", len(app.requests()))
 	}
 }
 
