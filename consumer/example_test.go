@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/inbox"
@@ -137,3 +140,46 @@ var database = sync.OnceValue(func() string {
 	}
 	return url
 })
+
+// An app that takes only what hooklatch has signed, with one key whoever the sender was,
+// and any library of Standard Webhooks.
+func ExampleForwarderConfig_sign() {
+	const shared = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // hooklatch keygen --format whsec
+	wh, _ := standardwebhooks.NewWebhook(shared)
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := wh.Verify(body, r.Header); err != nil {
+			http.Error(w, "not from hooklatch", http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintf(w, "%s by %s", r.Header.Get("Webhook-Id"), r.Header.Get("Hooklatch-Source"))
+	}))
+	defer app.Close()
+
+	secret, err := consumer.ParseSecret(shared)
+	if err != nil {
+		panic(err)
+	}
+	forwarder, err := consumer.NewForwarder(consumer.ForwarderConfig{
+		URL:  app.URL,
+		Sign: []consumer.SigningKey{{ID: "fwd-1", Secret: secret}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer forwarder.Close()
+	f := consumer.Forward{Report: new(consumer.Report)}
+	f.Delivery = inbox.Delivery{Source: "billing", Tenant: "acme", DeliveryID: "dlv_1", Body: []byte(`{}`)}
+	err = forwarder.Handle(context.Background(), f)
+	fmt.Printf("%v, %s, with a key that prints as %v\n", err, f.Report.Answer, secret)
+
+	answer, err := http.Post(app.URL, "application/json", strings.NewReader(`{}`)) // by somebody else
+	if err != nil {
+		panic(err)
+	}
+	answer.Body.Close()
+	fmt.Println(answer.Status)
+	// Output:
+	// <nil>, dlv_1 by billing, with a key that prints as [redacted]
+	// 401 Unauthorized
+}

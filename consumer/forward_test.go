@@ -463,6 +463,28 @@ func TestBrokenAnswersAreTriedAgain(t *testing.T) {
 	}
 }
 
+func TestInterimAnswersAreNoAnswers(t *testing.T) {
+	app := newRawApp(t, func(head string, write func(string)) {
+		write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	})
+	f := send(sample())
+	if err := newForwarder(t, app.url, 0).Handle(t.Context(), f); err != nil || f.Report.Status != 200 || string(f.Report.Answer) != "ok" {
+		t.Errorf("%v, %+v", err, f.Report)
+	}
+}
+
+func TestX46_EndlessInterimAnswersAreCutOff(t *testing.T) {
+	app := newRawApp(t, func(_ string, write func(string)) {
+		for range 100_000 {
+			write("HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n")
+		}
+	})
+	failed := failure(t, newForwarder(t, app.url, 0).Handle(t.Context(), send(sample())))
+	if failed.Class != "network" || failed.Permanent {
+		t.Errorf("%+v, want class network and a retry", failed)
+	}
+}
+
 func TestRefusedConnectionIsClassNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

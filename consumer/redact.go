@@ -108,7 +108,9 @@ func (all hidden) redact(text []byte) []byte {
 	slices.SortFunc(spelled, func(a, b string) int { return len(b) - len(a) }) // the whole before its parts
 	for _, value := range slices.Compact(spelled) {
 		v := []byte(value)
-		text = bytes.ReplaceAll(text, v, []byte(redacted))
+		if bytes.Contains(text, v) {
+			text = bytes.ReplaceAll(text, v, []byte(redacted))
+		}
 		text = cutBeginning(text, v)
 	}
 	return text
