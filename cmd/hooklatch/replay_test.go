@@ -198,3 +198,53 @@ func TestP14_ReplayToADestinationThatIsGone(t *testing.T) {
 		t.Errorf("%d rows of audit", n)
 	}
 }
+
+// X47, P14: of two people who replay one dead letter at once, one does, and the other is
+// told. The app gets it once more.
+func TestX47_TwoReplaysAtOnceByCommand(t *testing.T) {
+	t.Parallel()
+	a, url := startBrokenApp(t)
+	a.mend()
+	s := newSite(t)
+	file := s.config(url)
+	database := inboxtest.URL(t)
+	pool := openPoolOf(t, database)
+	dieOf(t, storeOf(t, pool), "billing", "4xx", 404, "dlv_1")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), `SELECT FROM hooklatch.outbox FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	var people []*process
+	for _, reason := range []string{"mended", "mended too"} {
+		people = append(people, start(t, []string{"DATABASE_URL=" + database}, "replay", "-c", file, "--delivery", "dlv_1", "--reason", reason))
+	}
+	eventually(t, "both wait", func() bool {
+		return count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	codes := map[int]int{}
+	for _, p := range people {
+		code := p.wait()
+		codes[code]++
+		if want := map[int]string{exitOK: "due again, for one attempt", exitNo: "a replay is in progress: somebody else was faster"}[code]; !strings.Contains(p.output(), want) {
+			t.Errorf("exit code %d without %q\n%s", code, want, p.output())
+		}
+	}
+	if codes[exitOK] != 1 || codes[exitNo] != 1 {
+		t.Errorf("exit codes %v, want one of each", codes)
+	}
+	startServe(t, s, database)
+	eventually(t, "it is accepted", func() bool { return count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'accepted' AND attempts = 2`) == 1 })
+	if n := a.hit("dlv_1"); n != 1 {
+		t.Errorf("the app got it %d times", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.audit WHERE action = 'replay'`); n != 1 {
+		t.Errorf("%d replays in the audit", n)
+	}
+}

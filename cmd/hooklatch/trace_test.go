@@ -87,6 +87,8 @@ func TestTraceTellsTheWholeStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	traced("s-1", `replay    to app by ann: "app mended"`, "retry_wait, attempt 2 is due: a running server takes it, tried until 20")
+	work(inbox.OutcomeBlocked, "4xx")
+	traced("s-1", "attempt 1   4xx", "attempt 2   4xx   manual, by ann")
 	if err := store.Cancel(ctx, forward, inbox.Act{Actor: "bob", Reason: "not wanted"}); err != nil {
 		t.Fatal(err)
 	}
