@@ -33,7 +33,7 @@ type BreakerChange struct {
 	From, To BreakerState
 	Until    time.Time // of an open one: the next probe
 	Failures int       // in a row, that opened it
-	Error    string
+	Error    string    // that opened it; of a closed one: how that is known, where it is no attempt
 	Worker   string
 
 	ConfigRevision int64
@@ -69,7 +69,7 @@ func (s *Store) RecordBreaker(ctx context.Context, destination string, c Breaker
 		}
 	case c.To == BreakerClosed:
 		e.Event = EventClosed
-		e.Detail = c.Error
+		e.Detail, c.Error = c.Error, ""
 	}
 	err := s.as(ctx, roleConsumer, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, recordBreakerSQL, destination, c.To, until, toText(c.Worker), toText(c.Error)); err != nil || e.Event == "" {

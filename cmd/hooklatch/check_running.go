@@ -200,9 +200,40 @@ func checkWaiting(ctx context.Context, store *inbox.Store, cfg *config) ([]findi
 		}
 		found = append(found, f)
 	}
-	if cfg == nil {
-		return found, nil
+	stopped, err := checkStopped(ctx, store)
+	found = append(found, stopped...)
+	if cfg == nil || err != nil {
+		return found, err
 	}
 	stranded, err := checkStranded(ctx, store, cfg)
 	return slices.Concat(found, checkGone(stats, cfg), stranded), err
+}
+
+// checkStopped looks for destinations to which nothing, or little, is handed.
+func checkStopped(ctx context.Context, store *inbox.Store) ([]finding, error) {
+	all, err := store.Destinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []finding
+	for _, d := range all {
+		if !d.RemovedAt.IsZero() {
+			continue
+		}
+		if d.Pause != nil {
+			found = append(found, finding{check: "pause", level: doubtful, what: d.Name + " is " + describePause(d.Pause).text(),
+				fix: "hooklatch destinations resume " + shellQuote(d.Name) + " --reason TEXT"})
+		}
+		if d.Breaker.State != inbox.BreakerClosed {
+			what := "that of " + d.Name + " is " + describeBreaker(&d.Breaker).text(time.Now())
+			if d.Breaker.Error != "" {
+				what += "; " + d.Breaker.Error
+			}
+			found = append(found, finding{check: "breaker", level: doubtful, what: what, fix: "hooklatch destinations probe " + shellQuote(d.Name)})
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, finding{check: "breaker", level: fine, what: "none is open, and no destination is paused"})
+	}
+	return found, nil
 }

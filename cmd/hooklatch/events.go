@@ -268,6 +268,8 @@ type forwardLine struct {
 	Behind     *aheadLine       `json:"behind,omitempty"`           // of its lane
 	Gap        *gapLine         `json:"gap,omitempty"`              // in its lane
 	Paused     *pauseLine       `json:"paused,omitempty"`           // its destination, in a trace
+	Breaker    *breakerLine     `json:"breaker,omitempty"`          // the same, where it is not closed
+	Rate       string           `json:"rate,omitempty"`             // the same, where it is configured
 	Applied    *int64           `json:"applied_revision,omitempty"` // of a superseded one, in a trace: what overtook it
 	Passed     *int64           `json:"passed_revision,omitempty"`
 

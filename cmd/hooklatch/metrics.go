@@ -39,6 +39,8 @@ type metrics struct {
 	superseded, revisionConflicts  *prometheus.CounterVec
 	attemptDuration, claimDuration *prometheus.HistogramVec
 
+	breakerState *prometheus.GaugeVec
+
 	pruned *prometheus.CounterVec
 
 	clockOffset prometheus.Gauge
@@ -108,6 +110,9 @@ func newMetrics() *metrics {
 		attemptDuration: histogram("attempt_duration_seconds", "Time of an attempt.", latency, "destination"),
 		claimDuration:   histogram("claim_duration_seconds", "Time of a look for what is due.", latency, "destination"),
 
+		breakerState: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hooklatch_breaker_state",
+			Help: "1 for the state in which the breaker of the destination is in this process: closed, half_open or open."}, []string{"destination", "state"}),
+
 		pruned: counter("pruned_rows_total", "Rows that retention has removed; of conflicts only their bodies.", "kind"),
 
 		clockOffset: prometheus.NewGauge(prometheus.GaugeOpts{Name: "hooklatch_database_clock_offset_seconds",
@@ -116,7 +121,7 @@ func newMetrics() *metrics {
 	v := readVersion()
 	m.registry.MustRegister(
 		m.requests, m.refusals, m.handshakes, m.unrouted, m.conflicts, m.guarded, m.upstream, m.keyUses, m.verified, m.explained, m.explainDropped, m.refusalsDropped, m.keyUsesDropped, m.duration, m.bodyBytes, m.distance, m.lastAccepted, m.keyNotAfter, m.notAfter,
-		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.claimDuration, m.pruned, m.clockOffset,
+		m.commitDuration, m.commitRows, m.attempts, m.leaseLost, m.superseded, m.revisionConflicts, m.attemptDuration, m.claimDuration, m.breakerState, m.pruned, m.clockOffset,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "hooklatch_build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -294,4 +299,15 @@ func (m *metrics) attempt(r *consumer.AttemptResult) {
 
 func (m *metrics) claim(destination string, took time.Duration) {
 	m.claimDuration.WithLabelValues(destination).Observe(took.Seconds())
+}
+
+// breaker says in which state a breaker is now.
+func (m *metrics) breaker(destination string, state consumer.BreakerState) {
+	for _, s := range []consumer.BreakerState{consumer.BreakerClosed, consumer.BreakerHalfOpen, consumer.BreakerOpen} {
+		value := 0.0
+		if s == state {
+			value = 1
+		}
+		m.breakerState.WithLabelValues(destination, string(s)).Set(value)
+	}
 }

@@ -51,6 +51,7 @@ type server struct {
 	admin      *http.Server
 	listeners  listeners
 	consumers  map[string]*consumer.Consumer
+	breakers   *breakers // nil: the process does not forward
 	forwarders []*consumer.Forwarder
 	revision   int64
 
@@ -138,6 +139,9 @@ func (s *server) run(ctx context.Context, ls listeners) error {
 		s.running.Go(func() { s.confirmer.Run(watching) })
 	}
 	s.running.Go(func() { s.pruner().Run(watching) })
+	if s.breakers != nil {
+		s.running.Go(func() { s.breakers.Run(watching) })
+	}
 	endTally := s.count(context.WithoutCancel(ctx))
 	working, rest := context.WithCancel(context.WithoutCancel(ctx))
 	drained := s.work(working)
@@ -278,7 +282,9 @@ func (s *server) openConsumers(ctx context.Context) error {
 	}
 	s.pools = append(s.pools, pool)
 	host, _ := os.Hostname() // only a name for people
+	worker := fmt.Sprintf("%s:%d", host, os.Getpid())
 	s.consumers = map[string]*consumer.Consumer{}
+	s.breakers = newBreakers(s, worker)
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Destinations)) {
 		f, err := consumer.NewForwarder(s.cfg.forwarderConfig(name, s.secrets.Destinations[name]))
 		if err != nil {
@@ -286,11 +292,14 @@ func (s *server) openConsumers(ctx context.Context) error {
 		}
 		s.forwarders = append(s.forwarders, f)
 		cfg := s.cfg.consumerConfig(name)
-		cfg.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		cfg.Worker = worker
 		cfg.ConfigRevision = s.revision
 		cfg.OnError = func(err error) { s.log.Warn("consumer", "destination", name, "error", err) }
+		s.metrics.breaker(name, consumer.BreakerClosed)
+		cfg.OnBreaker = func(c consumer.BreakerChange) { s.breakers.change(name, c) }
 		cfg.OnAttempt = func(ctx context.Context, r consumer.AttemptResult) {
 			s.metrics.attempt(&r)
+			s.breakers.attempt(&r)
 			if s.onAttempt != nil {
 				s.onAttempt(&r)
 			} else {

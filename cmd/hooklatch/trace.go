@@ -40,6 +40,7 @@ const (
 	maxTracedAttempts = 1000 // of one forward
 	maxTracedRefusals = 20
 	maxTracedActs     = 200
+	maxTracedEvents   = 50 // of one destination, the last ones
 )
 
 // attemptLine is the JSON of an attempt.
@@ -76,6 +77,9 @@ type traced struct {
 	Refusals          []*refusalLine         `json:"refusals"` // under its ids; nobody has signed them
 	Acts              []actLine              `json:"acts"`     // of people
 
+	// What its destinations went through before they were done with it.
+	Events []tracedEvent `json:"destination_events"`
+
 	receivedAt time.Time // by our clock, from the request id
 }
 
@@ -95,6 +99,12 @@ type actLine struct {
 	Reason      string    `json:"reason"`
 	Detail      string    `json:"detail,omitempty"`
 	Destination string    `json:"destination,omitempty"`
+}
+
+// tracedEvent is the JSON of what happened to a destination.
+type tracedEvent struct {
+	Destination string `json:"destination"`
+	destinationEventLine
 }
 
 // pauseLine is the JSON of a pause.
@@ -126,6 +136,9 @@ func trace(ctx context.Context, s *stdio, which whichDatabase, id, source string
 		if err != nil {
 			return err
 		}
+		if cfg := which.known(); cfg != nil {
+			t.addRates(cfg)
+		}
 		if !kept {
 			t.Gone = which.kept().goneText(d.ReceivedAt, time.Now())
 		}
@@ -146,9 +159,9 @@ func readTrace(ctx context.Context, store *inbox.Store, d *inbox.Delivery) (trac
 		return traced{}, err
 	}
 	t := traced{V: 1, Found: true, Delivery: describeDelivery(d, forwards), Conflicts: describeConflicts(conflicts),
-		RevisionConflicts: []revisionConflictLine{}, Refusals: []*refusalLine{}, Acts: []actLine{}, receivedAt: receivedAt(d)}
+		RevisionConflicts: []revisionConflictLine{}, Refusals: []*refusalLine{}, Acts: []actLine{}, Events: []tracedEvent{}, receivedAt: receivedAt(d)}
 	for _, add := range []func(context.Context, *inbox.Store, *inbox.Delivery, []inbox.Forward) error{
-		t.addWaits, t.addRevisions, t.addRefusals, t.addActs,
+		t.addWaits, t.addRevisions, t.addRefusals, t.addActs, t.addEvents,
 	} {
 		if err := add(ctx, store, d, forwards); err != nil {
 			return traced{}, err
@@ -170,15 +183,19 @@ func (t *traced) addWaits(ctx context.Context, store *inbox.Store, d *inbox.Deli
 	if err := addPlaces(ctx, store, forwards, t.Delivery.Forwards); err != nil {
 		return err
 	}
-	pauses, err := store.Pauses(ctx)
+	destinations, err := store.Destinations(ctx)
 	if err != nil {
 		return err
 	}
 	for i, f := range forwards {
 		line := &t.Delivery.Forwards[i]
-		for _, p := range pauses {
-			if p.Destination == f.Destination && (open(f) || f.State == inbox.Held) {
-				line.Paused = describePause(&p)
+		for _, at := range destinations {
+			if at.Name == f.Destination && (open(f) || f.State == inbox.Held) {
+				line.Paused = describePause(at.Pause)
+				if at.Breaker.State != inbox.BreakerClosed {
+					breaker := describeBreaker(&at.Breaker)
+					line.Breaker = &breaker
+				}
 			}
 		}
 		if f.State != inbox.Superseded {
@@ -227,6 +244,34 @@ func (t *traced) addActs(ctx context.Context, store *inbox.Store, d *inbox.Deliv
 			}
 		}
 		t.Acts = append(t.Acts, line)
+	}
+	return nil
+}
+
+// addRates says how fast what is due is handed on.
+func (t *traced) addRates(c *config) {
+	for i := range t.Delivery.Forwards {
+		f := &t.Delivery.Forwards[i]
+		if at := c.Destinations[f.Destination]; at != nil && f.NextAttemptAt != nil {
+			f.Rate = at.Rate.String()
+		}
+	}
+}
+
+// addEvents adds what kept destinations from being asked, as long as it had to do with
+// the delivery.
+func (t *traced) addEvents(ctx context.Context, store *inbox.Store, d *inbox.Delivery, forwards []inbox.Forward) error {
+	for _, f := range forwards {
+		filter := inbox.EventFilter{Destination: f.Destination, Since: d.ReceivedAt, Until: f.SettledAt, Limit: maxTracedEvents, Newest: true}
+		for e, err := range store.DestinationEvents(ctx, filter) {
+			if err != nil {
+				return err
+			}
+			switch e.Event {
+			case inbox.EventOpened, inbox.EventClosed, inbox.EventPaused, inbox.EventResumed, inbox.EventProbe:
+				t.Events = append(t.Events, tracedEvent{f.Destination, describeEvent(e)})
+			}
+		}
 	}
 	return nil
 }

@@ -45,6 +45,9 @@ func (t traced) lines() []traceLine {
 	for _, r := range t.Refusals {
 		lines = append(lines, traceLine{r.FirstAt, "refused", "under this id: " + r.what(), ""})
 	}
+	for _, e := range t.Events {
+		lines = append(lines, traceLine{e.At, e.Destination, e.text(), ""})
+	}
 	for _, a := range t.Acts {
 		for i, l := range lines { // the state is no longer that after the attempt
 			if l.who == a.Destination && strings.HasPrefix(l.what, "attempt") && l.at.Before(a.At) {
@@ -232,6 +235,10 @@ func (t traced) next() []string {
 			act(me + " replay --delivery " + of(d.DeliveryID) + to)
 		case f.Behind != nil && f.Behind.State == inbox.Blocked:
 			act(me + " replay --delivery " + of(f.Behind.DeliveryID) + to)
+		case f.Paused != nil:
+			act(me + " destinations resume " + shellQuote(f.Destination) + " --reason TEXT")
+		case f.Breaker != nil:
+			act(me + " destinations probe " + shellQuote(f.Destination))
 		case f.Gap != nil:
 			act(me + " resources release " + shellQuote(d.ResourceType+"/"+d.ResourceID) + to)
 		}
@@ -262,9 +269,15 @@ func (f forwardLine) waits(now time.Time) string {
 	case f.ExpiresAt != nil && !f.ExpiresAt.After(now):
 		return fmt.Sprintf("%s, its time ended %s: no attempt begins any more", f.State, f.ExpiresAt.Format(time.RFC3339))
 	case f.NextAttemptAt.After(now):
-		return fmt.Sprintf("%s, attempt %d in %s%s", f.State, f.Attempts+1, shortDuration(f.NextAttemptAt.Sub(now)), f.deadline())
+		return fmt.Sprintf("%s, attempt %d in %s%s%s", f.State, f.Attempts+1, shortDuration(f.NextAttemptAt.Sub(now)), f.deadline(), f.breaks(now))
+	case f.Breaker != nil:
+		return fmt.Sprintf("%s, attempt %d is due%s%s", f.State, f.Attempts+1, f.deadline(), f.breaks(now))
 	}
-	return fmt.Sprintf("%s, attempt %d is due: a running server takes it%s", f.State, f.Attempts+1, f.deadline())
+	rate := ""
+	if f.Rate != "" {
+		rate = ", at " + f.Rate + " with what else is due"
+	}
+	return fmt.Sprintf("%s, attempt %d is due: a running server takes it%s%s", f.State, f.Attempts+1, rate, f.deadline())
 }
 
 // deadline is until when it is tried, as the end of a line.
@@ -273,6 +286,14 @@ func (f forwardLine) deadline() string {
 		return ""
 	}
 	return ", tried until " + f.ExpiresAt.Format(time.RFC3339)
+}
+
+// breaks says what the breaker of the destination lets through, as the end of a line.
+func (f forwardLine) breaks(now time.Time) string {
+	if f.Breaker == nil {
+		return ""
+	}
+	return "; the breaker of " + f.Destination + " is " + f.Breaker.text(now)
 }
 
 func (f forwardLine) paused() string {
