@@ -34,6 +34,9 @@ type closedPaths []string
 func newClosedPaths(upstream *url.URL, destinations []string) (closedPaths, error) {
 	var closed closedPaths
 	for _, d := range destinations {
+		if !strings.HasPrefix(strings.ToLower(d), "http") {
+			continue // no app is there, and lists of brokers are no URLs
+		}
 		u, err := url.Parse(d)
 		if err != nil {
 			return nil, errors.New("URL of a destination does not parse") // it may hold a password

@@ -305,7 +305,7 @@ func TestT12_PathsOfDestinationsAreClosed(t *testing.T) {
 	t.Parallel()
 	app := startWireApp(t, nil)
 	g := passingToURL(t, app.url, func(s *setup) {
-		s.cfg.Upstream.Destinations = []string{app.url + "/webhooks", "http://elsewhere.example/other", app.url + "/API%2fHooks/"}
+		s.cfg.Upstream.Destinations = []string{app.url + "/webhooks", "http://elsewhere.example/other", "kafka://a:1,b:2/topic", app.url + "/API%2fHooks/"}
 	})
 	for _, target := range []string{
 		"/webhooks", "//webhooks", "/x/../webhooks", "/webhooks/", "/%77ebhooks", "/%2577ebhooks", "/%252577ebhooks", "/WebHooks", "/webhooks;a=1",
