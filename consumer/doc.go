@@ -11,9 +11,21 @@
 // followed by another, so a backlog is not worked off at the pace of the poll,
 // and a retry whose pause is shorter than Poll is looked for when it is over.
 //
-// A slot is held while the Handler runs. What follows, the settlement, shares
-// its transaction with others and holds no slot, so it does not slow down the
+// # Who gets the places
+//
+// A place is held while the Handler runs. What follows, the settlement, shares
+// its transaction with others and holds no place, so it does not slow down the
 // destination.
+//
+// Where Config.Tenants names several, they are served by their weights (Config.Shares),
+// and none holds more than three quarters of the places, or its part by weight where that
+// is more: for the others there is room at once. A quarter of the places is kept for
+// forwards that were never tried; where both wait, a quarter of what is taken are retries,
+// which hold no more than a quarter of the places then. A single place is taken in turns.
+//
+// Config.Rate bounds how many attempts begin, with at most a tenth of a second's at once.
+// No more is claimed than may begin, so no lease waits for it. Several processes do not
+// share it: each has its own places, rate and breaker.
 //
 // # What becomes of an attempt
 //
@@ -30,6 +42,25 @@
 // Retry-After on 429 or 503 is honoured up to the cap, and such an attempt uses
 // up no budget. When the budget is used up, or the retry would lie beyond the
 // forward's deadline, the forward is blocked at once: a person must look.
+//
+// The last attempt of a replay is followed by none, whatever its end.
+//
+// # A destination that fails
+//
+//	          Failures in a row             OpenFor is over, or Probe
+//	closed ---------------------> open ----------------------------> half open
+//	  ^   <-- one, while few places are there: the ramp                |    |
+//	  |                                              the attempt failed|    |it did not
+//	  |                                      open <--------------------+    |
+//	  +---------------------------------------------------------------------+
+//
+// While the breaker is open nothing is claimed, and what a claim brought meanwhile is
+// given back unsent. Half open, one attempt is made, and its end decides. Then the
+// places grow from one by each success, and one failure opens it again until all are
+// there. Failures are 5xx, 429, an end by timeout or network and a Handler's error; an
+// answer that refuses comes from an app that lives. What says nothing counts as nothing:
+// an attempt that we cut off, an idle connection that the app had closed, trouble with
+// the database around a [TxHandler]. Each Consumer has a breaker of its own.
 //
 // # What is promised, and where it stops
 //

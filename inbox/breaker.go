@@ -14,7 +14,7 @@ type BreakerState string
 // The states of a breaker.
 const (
 	BreakerClosed   BreakerState = "closed"    // everything
-	BreakerHalfOpen BreakerState = "half_open" // a probe, or a ramp
+	BreakerHalfOpen BreakerState = "half_open" // one, whose end decides
 	BreakerOpen     BreakerState = "open"      // nothing
 )
 

@@ -59,6 +59,9 @@ func (c *config) consumerConfig(name string) consumer.Config {
 		Tenants:     c.tenantsOf(name),
 		Concurrency: d.Concurrency,
 		Timeout:     time.Duration(d.Timeout),
+		Rate:        d.Rate.perSecond(),
+		Shares:      d.Shares,
+		Breaker:     consumer.Breaker{Failures: d.Breaker.Failures, OpenFor: time.Duration(d.Breaker.OpenFor)},
 		Retry: consumer.Retry{
 			Base: time.Duration(d.Retry.Base), Cap: time.Duration(d.Retry.Cap), MaxAttempts: d.Retry.MaxAttempts,
 		},

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"maps"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/hooklatch/hooklatch/consumer"
 )
 
 // destinationConfig is where deliveries are handed on.
@@ -15,8 +19,8 @@ type destinationConfig struct {
 	Concurrency int         `json:"concurrency,omitempty" jsonschema:"attempts at once; defaults to 16"`
 	Retry       retryConfig `json:"retry,omitzero" jsonschema:"when a failed attempt is repeated"`
 
-	Rate    pace           `json:"rate,omitzero" jsonschema:"attempts in a time, such as 50/s, 600/m or 1000/h; defaults to no bound"`
-	Shares  map[string]int `json:"shares,omitempty" jsonschema:"weight of each tenant, where several feed the destination and more is due than it takes; defaults to 1 each"`
+	Rate    pace           `json:"rate,omitzero" jsonschema:"attempts in a time, such as 50/s, 600/m or 1000/h; of one process; defaults to no bound"`
+	Shares  map[string]int `json:"shares,omitempty" jsonschema:"weight of each tenant, 1 to 100, where several feed the destination and more is due than it takes; defaults to 1 each"`
 	Breaker breakerConfig  `json:"breaker,omitzero" jsonschema:"when a destination that fails is left alone"`
 
 	Responses map[string]string `json:"responses,omitempty" jsonschema:"what a status (404) or a class (4xx) means, where that is not the usual: accepted, retry_wait or blocked"`
@@ -36,7 +40,7 @@ type retryConfig struct {
 }
 
 type breakerConfig struct {
-	Failures int      `json:"failures,omitempty" jsonschema:"failures in a row that open it; defaults to 5"`
+	Failures int      `json:"failures,omitempty" jsonschema:"failures in a row that open it: 5xx, 429, no answer in time or none at all; defaults to 5"`
 	OpenFor  duration `json:"open_for,omitzero" jsonschema:"time until one attempt is let through again; defaults to 30s"`
 }
 
@@ -98,6 +102,11 @@ func (ch *checker) destination(name string, d *destinationConfig) {
 	if d.Retry.MaxAttempts < 1 {
 		ch.problem(at+".retry.max_attempts", "max_attempts must be at least 1")
 	}
+	if d.Breaker.Failures < 1 {
+		ch.problem(at+".breaker.failures", "failures must be at least 1")
+	}
+	ch.positive(at+".breaker.open_for", time.Duration(d.Breaker.OpenFor))
+	ch.shares(at+".shares", name, d.Shares)
 	for _, s := range ch.c.Sources {
 		for _, r := range s.Forward {
 			if r.To == name {
@@ -106,4 +115,19 @@ func (ch *checker) destination(name string, d *destinationConfig) {
 		}
 	}
 	ch.warn(at, "no source forwards to %s", name)
+}
+
+func (ch *checker) shares(at, destination string, shares map[string]int) {
+	tenants := ch.c.tenantsOf(destination)
+	for _, tenant := range slices.Sorted(maps.Keys(shares)) {
+		if weight := shares[tenant]; weight < 1 || weight > consumer.MaxWeight {
+			ch.problem(at+"."+tenant, "the weight of a tenant must be 1 to %d", consumer.MaxWeight)
+		}
+		if !slices.Contains(tenants, tenant) {
+			ch.problem(at+"."+tenant, "no source of tenant %s forwards to %s", tenant, destination)
+		}
+	}
+	if len(shares) > 0 && len(tenants) == 1 {
+		ch.warn(at, "shares change nothing: %s is the only tenant that feeds %s", tenants[0], destination)
+	}
 }
