@@ -37,7 +37,6 @@ func (x *exchange) pass() error {
 	control := http.NewResponseController(x.w)
 	control.SetReadDeadline(time.Time{})
 	control.SetWriteDeadline(time.Time{})
-	control.EnableFullDuplex() // not offered by HTTP/2, which is it by itself
 	w := &passing{ResponseWriter: x.w, x: x, ctx: ctx, hangUp: x.w.Header()["Connection"] != nil}
 	in := x.r.WithContext(ctx)
 	body := &passingBody{ReadCloser: x.r.Body}
@@ -109,7 +108,8 @@ func (w *passing) WriteHeader(status int) {
 			}
 		}
 		if w.hangUp || w.x.r.ProtoMajor == 1 && (len(w.x.r.TransferEncoding) > 0 || w.body != nil && !w.body.ended.Load()) {
-			// What is left of the body must not be taken for the next request.
+			// What is left of the body must not be taken for the next request. Nor does
+			// net/http then wait for it before it lets the answer out.
 			h["Connection"] = w.x.p.lines.close
 		}
 		w.x.answered, w.x.result.Status = true, status
