@@ -228,10 +228,10 @@ WHERE ` + deadFits + ` GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
 )
 
 // deadCounted is how many dead letters DeadGroups looks at.
-const deadCounted = 100_000
+const deadCounted = 50_000
 
 // DeadGroups counts the dead letters that DeadLetters would list, whatever After and
-// Limit are. It looks at the first 100,000 of them: more says that there are others.
+// Limit are. It looks at the first 50,000 of them: more says that there are others.
 func (s *Store) DeadGroups(ctx context.Context, f DeadFilter) (groups []DeadGroup, more bool, err error) {
 	groups, err = collect(ctx, s, roleRead, func(row pgx.CollectableRow) (g DeadGroup, err error) {
 		err = row.Scan(&g.Destination, &g.Owner, &g.Reason, &g.Class, &g.Letters, &g.Oldest, &more)

@@ -164,7 +164,11 @@ func (r *deadRun) with(ctx context.Context, store *inbox.Store, delivery, reason
 	if !yes {
 		r.s.note("%s", deadTotals(groups, more, time.Now()))
 	}
-	if err := r.s.confirm(ctx, r.command, fmt.Sprintf(r.question, counted(n, "dead letter")), yes); err != nil {
+	what := counted(n, "dead letter")
+	if more {
+		what += " or more"
+	}
+	if err := r.s.confirm(ctx, r.command, fmt.Sprintf(r.question, what), yes); err != nil {
 		return err
 	}
 	if r.act.Reason, err = r.s.reason(ctx, r.command, reason); err != nil {

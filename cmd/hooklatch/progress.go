@@ -20,6 +20,7 @@ type progress struct {
 	total int
 	began time.Time
 	told  time.Time
+	shown string // by the bar
 }
 
 // progress begins a run of total steps.
@@ -37,8 +38,11 @@ func (s *stdio) progress(what string, total int) *progress {
 // at says that so many steps are done, and what else there is to say of them.
 func (p *progress) at(done int, detail string) {
 	if p.bar != nil {
-		p.bar.Describe(p.what + ": " + detail)
-		_ = p.bar.Set(min(done, p.total))
+		if shown := fmt.Sprint(done, detail); shown != p.shown { // each Describe is drawn
+			p.shown = shown
+			p.bar.Describe(p.what + ": " + detail)
+			_ = p.bar.Set(min(done, p.total))
+		}
 		return
 	}
 	now := time.Now()
