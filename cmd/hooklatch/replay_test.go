@@ -240,7 +240,9 @@ func TestX47_TwoReplaysAtOnceByCommand(t *testing.T) {
 		t.Errorf("exit codes %v, want one of each", codes)
 	}
 	startServe(t, s, database)
-	eventually(t, "it is accepted", func() bool { return count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'accepted' AND attempts = 2`) == 1 })
+	eventually(t, "it is accepted", func() bool {
+		return count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'accepted' AND attempts = 2`) == 1
+	})
 	if n := a.hit("dlv_1"); n != 1 {
 		t.Errorf("the app got it %d times", n)
 	}
