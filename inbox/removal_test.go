@@ -308,3 +308,31 @@ func TestX48_MovingAmongWorkers(t *testing.T) {
 		t.Errorf("%d deliveries did not end once", n)
 	}
 }
+
+// What is asked about a destination reads what is open there, and none of what is done.
+func TestDestinationsAreLookedAtWithoutTheirHistory(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	saveDestinations(t, s, 0, Destination{Name: "app", URL: "http://app"}, Destination{Name: "idle", URL: "http://idle"})
+	fill(t, pool, 1, 20_000)
+	deadLetter(t, s, delivery("dead", "x"))
+	accept(t, s, delivery("dlv_1", "x"))
+	arrive(t, s, OrderLatest, 1, 2, 3)
+	forgetReads(t, s, pool)
+	if open, err := s.OpenDestinations(t.Context(), nil); err != nil || len(open) != 1 {
+		t.Errorf("open %v, %v", open, err)
+	}
+	if drains, err := s.Drains(t.Context(), "app"); err != nil || !drains {
+		t.Errorf("drains %v, %v", drains, err)
+	}
+	if waiting, err := s.WaitingByRevision(t.Context(), "app"); err != nil || len(waiting) != 1 || waiting[0].Forwards == 0 {
+		t.Errorf("waiting %v, %v", waiting, err)
+	}
+	if done, err := s.ClearDestination(t.Context(), Clearing{Act: me, Destination: "app", To: "idle"}); err != nil || done.Moved == 0 {
+		t.Errorf("done %+v, %v", done, err)
+	}
+	tellReads(t, s)
+	if n := rowsRead(t, s, pool); n > 500 {
+		t.Errorf("%d rows were read", n)
+	}
+}

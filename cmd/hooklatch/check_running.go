@@ -233,7 +233,7 @@ func checkStopped(ctx context.Context, store *inbox.Store) ([]finding, error) {
 		}
 	}
 	if len(found) == 0 {
-		found = append(found, finding{check: "breaker", level: fine, what: "none is open, and no destination is paused"})
+		found = append(found, finding{check: "breaker", level: fine, what: "none is open, and nothing is paused"})
 	}
 	return found, nil
 }

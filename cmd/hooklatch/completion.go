@@ -95,6 +95,9 @@ func completions(app *cli.App, words []string) []string {
 	if len(path) == 1 && path[0].Name == "completion" && len(rest) == 0 {
 		all = append(all, "bash", "fish", "powershell", "zsh")
 	}
+	if len(path) == 2 && path[0].Name == "destinations" && path[1].Name != "list" && len(rest) == 0 {
+		all = append(all, configuredNames("destination", words)...)
+	}
 	if len(path) == 1 && path[0].Name == "schemes" && len(rest) == 0 {
 		all = append(all, verify.Presets()...)
 	}
@@ -126,6 +129,8 @@ func flagValues(app *cli.App, name string, words []string) (values []string, ok 
 		return refusalCodes(), true
 	case "source", "destination", "tenant", "key-id":
 		return configuredNames(name, words), true
+	case "move-to":
+		return configuredNames("destination", words), true
 	}
 	eachFlag(nil, app.Commands, func(f cli.Flag) {
 		ok = ok || takesValue(f) && slices.Contains(f.Names(), name)

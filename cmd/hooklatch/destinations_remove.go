@@ -79,10 +79,8 @@ type removed struct {
 	Removed     bool   `json:"removed"`
 }
 
-const (
-	removePause = time.Second      // between two looks
-	removeTells = 10 * time.Second // between two lines of progress
-)
+// removePause is between two looks at what is waited for.
+const removePause = time.Second
 
 func (r *remover) check(toIsSet bool) error {
 	const command = "destinations remove"
@@ -236,7 +234,11 @@ func (r *remover) remove(ctx context.Context, store *inbox.Store, d *inbox.Desti
 
 // empty returns when nothing is open any more, or of a drain when nothing drains.
 func (r *remover) empty(ctx context.Context, store *inbox.Store) error {
-	told := time.Now()
+	if r.done.Open == 0 {
+		return nil
+	}
+	tell := r.s.progress(r.name, r.done.Open)
+	defer tell.end()
 	for {
 		cleared, err := r.clear(ctx, store)
 		if err != nil {
@@ -247,10 +249,7 @@ func (r *remover) empty(ctx context.Context, store *inbox.Store) error {
 		} else if wait, err := r.look(ctx, store); err != nil || !wait {
 			return err
 		}
-		if time.Since(told) >= removeTells {
-			told = time.Now()
-			r.s.note("%s: %s", r.name, r.progress())
-		}
+		tell.at(max(r.done.Open-r.done.Left, 0), r.progress())
 		if cleared {
 			continue
 		}

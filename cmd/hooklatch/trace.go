@@ -73,12 +73,12 @@ type traced struct {
 	Conflicts []conflictLine `json:"conflicts"`
 	Gone      string         `json:"body_gone,omitempty"` // since when, for people
 
+	// What its destinations went through before they were done with it.
+	Events []tracedEvent `json:"destination_events"`
+
 	RevisionConflicts []revisionConflictLine `json:"revision_conflicts"`
 	Refusals          []*refusalLine         `json:"refusals"` // under its ids; nobody has signed them
 	Acts              []actLine              `json:"acts"`     // of people
-
-	// What its destinations went through before they were done with it.
-	Events []tracedEvent `json:"destination_events"`
 
 	receivedAt time.Time // by our clock, from the request id
 }
