@@ -67,7 +67,7 @@ func TestBreakerIsSeenAndProbed(t *testing.T) {
 	eventually(t, "it is closed", func() bool {
 		return count(t, pool, `SELECT count(*) FROM hooklatch.destination WHERE breaker = 'closed'`) == 1
 	})
-	command(t, database, exitOK, []string{"trace", "dlv_1", "-c", file}, "breaker closed", "accepted")
+	command(t, database, exitOK, []string{"destinations", "show", "app"}, "breaker opened after 5 failures", "breaker closed", "asked to be tried by")
 	command(t, database, exitOK, []string{"doctor", "-c", file}, "✓ breaker       none is open")
 	sv.end()
 }

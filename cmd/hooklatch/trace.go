@@ -41,6 +41,10 @@ const (
 	maxTracedRefusals = 20
 	maxTracedActs     = 200
 	maxTracedEvents   = 50 // of one destination, the last ones
+
+	// tracedAfterwards is how long after a forward is settled its breaker may be said to
+	// have closed by it.
+	tracedAfterwards = time.Second
 )
 
 // attemptLine is the JSON of an attempt.
@@ -262,7 +266,11 @@ func (t *traced) addRates(c *config) {
 // the delivery.
 func (t *traced) addEvents(ctx context.Context, store *inbox.Store, d *inbox.Delivery, forwards []inbox.Forward) error {
 	for _, f := range forwards {
-		filter := inbox.EventFilter{Destination: f.Destination, Since: d.ReceivedAt, Until: f.SettledAt, Limit: maxTracedEvents, Newest: true}
+		until := f.SettledAt
+		if !until.IsZero() {
+			until = until.Add(tracedAfterwards)
+		}
+		filter := inbox.EventFilter{Destination: f.Destination, Since: d.ReceivedAt, Until: until, Limit: maxTracedEvents, Newest: true}
 		for e, err := range store.DestinationEvents(ctx, filter) {
 			if err != nil {
 				return err
