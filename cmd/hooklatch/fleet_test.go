@@ -80,7 +80,7 @@ func newFleet(t *testing.T, pool *pgxpool.Pool) *fleet {
 `, ordering)
 		f.s.write("k-"+ordering, strings.Repeat("0123456789abcdef", 4))
 	}
-	f.s.write("hooklatch.yaml", text+fmt.Sprintf("destinations:\n  app: {url: %q, timeout: 5s, concurrency: %d, retry: {base: 10ms, cap: 50ms, max_attempts: 1000}}\n",
+	f.s.write("hooklatch.yaml", text+fmt.Sprintf("destinations:\n  app: {url: %q, timeout: 10s, concurrency: %d, retry: {base: 10ms, cap: 50ms, max_attempts: 1000}, breaker: {open_for: 200ms}}\n",
 		server.URL+"/hook", fleetConcurrency))
 	wholeAtEnd(t, pool.Config().ConnString())
 	for i, role := range []string{"all", "receive", "forward"} {
@@ -177,7 +177,7 @@ func (f *fleet) cutLeases() (cut []lease) {
 // drain waits until every forward has ended.
 func (f *fleet) drain() {
 	f.t.Helper()
-	const young = `SELECT count(*) FROM hooklatch.outbox WHERE lease_until > clock_timestamp() + interval '33 seconds'` // of 35
+	const young = `SELECT count(*) FROM hooklatch.outbox WHERE lease_until > clock_timestamp() + interval '38 seconds'` // of 40
 	eventually(f.t, "every forward has ended", func() bool {
 		if number(f.t, f.pool, young) == 0 {
 			f.cutLeases() // those of processes that are no more
