@@ -170,8 +170,12 @@ func checkDestinations(ctx context.Context, c *config) []finding {
 
 func checkDestination(ctx context.Context, c *config, name string) finding {
 	f := finding{check: "destination", level: fine}
-	l := newLoader(c)
-	cfg := c.forwarderConfig(name, l.destination(ctx, name))
+	l, d := newLoader(c), c.Destinations[name]
+	cfg := d.forwarder(c)
+	cfg.TLS = l.clientTLS("destinations."+name, d)
+	if len(l.problems) > 0 {
+		return finding{check: f.check, what: name + ": " + l.problems[0].Message}
+	}
 	cfg.Timeout = destinationPatience
 	forwarder, err := consumer.NewForwarder(cfg)
 	if err != nil {

@@ -151,6 +151,31 @@ func TestDoctorLooksAtSigningKeysAndClientCertificates(t *testing.T) {
 	}
 }
 
+func TestDoctorSaysThatAClientCertificateIsMissing(t *testing.T) {
+	t.Parallel()
+	s, _, _, _, _ := signedSite(t)
+	file := filepath.Join(s.dir, "hooklatch.yaml")
+	for _, missing := range []string{"client.crt", "server.crt"} {
+		os.Rename(filepath.Join(s.dir, missing), filepath.Join(s.dir, "away"))
+		cfg, err := readConfig(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := checkDestination(t.Context(), cfg, "certified")
+		if f.level != wrong || !strings.HasPrefix(f.what, "certified: open ") || !strings.Contains(f.what, missing) {
+			t.Errorf("without %s: %+v", missing, f) // and not that the app refuses us
+		}
+		os.Rename(filepath.Join(s.dir, "away"), filepath.Join(s.dir, missing))
+	}
+	cfg, err := readConfig(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := checkDestination(t.Context(), cfg, "certified"); f.level != fine {
+		t.Errorf("with both: %+v", f)
+	}
+}
+
 func TestConfigShowHidesHowSigningKeysAreFetched(t *testing.T) {
 	s, _, _, _, _ := signedSite(t)
 	for _, asJSON := range []string{"--json", "--json=false"} {
