@@ -214,3 +214,25 @@ func TestBodyIsLetGoBeforeTheSettlement(t *testing.T) {
 	close(goOn)
 	stop()
 }
+
+// A replay is one attempt: also what would cost no budget, and what we cut off ourselves,
+// ends as a dead letter and not as a retry.
+func TestX44_LastAttemptIsFollowedByNone(t *testing.T) {
+	for name, h := range map[string]HandlerFunc{
+		"500":         failing(&AttemptError{Status: 500}),
+		"Retry-After": failing(&AttemptError{Status: 503, RetryAfter: time.Minute}),
+		"cut off":     func(ctx context.Context, _ Forward) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &fakeQueue{}
+			q.add(1)
+			q.due[0].Last = true
+			stop := launch(t, newFake(t, q, h, func(c *Config) { c.Timeout, c.Grace = time.Minute, time.Second }))
+			synctest.Wait()
+			stop()
+			if s := q.settlements()[0]; s.Outcome != inbox.OutcomeBlocked || s.Reason != inbox.ReasonAttemptsExhausted {
+				t.Errorf("%s: outcome %v, reason %q", name, s.Outcome, s.Reason)
+			}
+		})
+	}
+}
