@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hooklatch/hooklatch/consumer"
 	"github.com/hooklatch/hooklatch/verify"
 )
 
@@ -171,26 +170,26 @@ func checkDestinations(ctx context.Context, c *config) []finding {
 func checkDestination(ctx context.Context, c *config, name string) finding {
 	f := finding{check: "destination", level: fine}
 	l, d := newLoader(c), c.Destinations[name]
-	cfg := d.forwarder(c)
-	cfg.TLS = l.clientTLS("destinations."+name, d)
+	certificates := l.clientTLS("destinations."+name, d)
 	if len(l.problems) > 0 {
 		return finding{check: f.check, what: name + ": " + l.problems[0].Message}
 	}
-	cfg.Timeout = destinationPatience
-	forwarder, err := consumer.NewForwarder(cfg)
+	to, err := c.openSink(name, credentials{TLS: certificates}, destinationPatience, nil)
 	if err != nil {
 		return finding{check: f.check, what: name + ": " + err.Error()}
 	}
-	defer forwarder.Close()
+	defer to.Close()
 	start := time.Now()
-	date, err := forwarder.Look(ctx)
+	date, err := to.Look(ctx)
 	took := time.Since(start)
 	if err != nil {
 		return finding{check: f.check, what: name + ": " + firstLine(err), fix: "start it, or mend destinations." + name + ".url"}
 	}
 	f.what = fmt.Sprintf("%s: answers in %s", name, took.Round(time.Millisecond))
 	if date.IsZero() {
-		f.what += ", without a Date"
+		if _, isLog, _ := parseLogURL(c.Destinations[name].URL); !isLog {
+			f.what += ", without a Date"
+		}
 		return f
 	}
 	// A Date has whole seconds, and was written somewhere within the round trip.

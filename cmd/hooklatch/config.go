@@ -290,6 +290,9 @@ func (c *config) masked() ([]byte, error) {
 
 // maskURL replaces what of a URL may be a secret: password and query.
 func maskURL(s string) string {
+	if _, ok, err := parseLogURL(s); ok && err == nil {
+		return s // holds neither; with several hosts it is no URL to others
+	}
 	u, err := url.Parse(s)
 	if err != nil {
 		return redacted

@@ -14,7 +14,7 @@ import (
 
 // destinationConfig is where deliveries are handed on.
 type destinationConfig struct {
-	URL         string      `json:"url" jsonschema:"where deliveries are handed on: an http or https URL that they are posted to, nats://HOST/SUBJECT or kafka://HOST/TOPIC"`
+	URL         string      `json:"url" jsonschema:"where deliveries are handed on: an http or https URL that they are posted to, nats://HOST/SUBJECT or kafka://HOST/TOPIC; nats+tls and kafka+tls with TLS, and a comma between several hosts"`
 	Timeout     duration    `json:"timeout,omitzero" jsonschema:"of one attempt; defaults to 10s"`
 	Concurrency int         `json:"concurrency,omitempty" jsonschema:"attempts at once; defaults to 16"`
 	Retry       retryConfig `json:"retry,omitzero" jsonschema:"when a failed attempt is repeated"`
@@ -28,6 +28,7 @@ type destinationConfig struct {
 	Addresses []string          `json:"addresses,omitzero" jsonschema:"addresses or CIDRs that may be connected to; defaults to every address but those that no app has"`
 	Socket    string            `json:"socket,omitempty" jsonschema:"unix socket that is connected to in place of the host of url"`
 	TLS       clientTLSConfig   `json:"tls,omitzero" jsonschema:"how the destination is checked, and who we are to it"`
+	Login     loginConfig       `json:"login,omitzero" jsonschema:"of nats and kafka: as whom we come"`
 
 	Owner string `json:"owner,omitempty" jsonschema:"who looks after its dead letters"`
 }
@@ -74,11 +75,14 @@ func (ch *checker) destination(name string, d *destinationConfig) {
 	at := "destinations." + name
 	ch.name("destination", at, name)
 	u, err := url.Parse(d.URL)
+	log, isLog, logErr := parseLogURL(d.URL)
 	switch {
+	case isLog:
+		ch.log(at, d, log, logErr)
 	case d.URL == "":
 		ch.problem(at, "url is missing")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		ch.problem(at+".url", "url must be an http or https URL with a host")
+		ch.problem(at+".url", "url must be an http or https URL with a host, or one of nats or kafka")
 	case u.User != nil:
 		// The excerpt would print the password.
 		ch.problems = append(ch.problems, problem{Path: at + ".url", Message: "a password does not stand in the file", token: ch.c.at[at+".url"], hide: true})

@@ -44,24 +44,18 @@ func (ch *checker) forwarder(at string, d *destinationConfig, u *url.URL) {
 		ch.oneOf(path, d.Responses[status], responseChoices...)
 	}
 	ch.signing(at, d)
-	for i, text := range d.Addresses {
-		if _, err := parseAddresses(text); err != nil {
-			ch.problem(fmt.Sprintf("%s.addresses[%d]", at, i), "%q is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8", text)
-		}
-	}
+	ch.addresses(at, d)
 	switch {
-	case d.Addresses != nil && len(d.Addresses) == 0:
-		ch.problem(at+".addresses", "no address is listed: nothing could be connected to")
 	case d.Socket != "" && len(d.Addresses) > 0:
 		ch.problem(at+".addresses", "addresses are those of a network, and socket is in none")
 	case d.Socket != "" && len(ch.c.path(d.Socket)) > maxSocketPath:
 		ch.problem(at+".socket", "the path of a socket has at most %d bytes", maxSocketPath)
 	}
-	switch {
-	case d.TLS != clientTLSConfig{} && u.Scheme != "https":
+	if d.TLS != (clientTLSConfig{}) && u.Scheme != "https" {
 		ch.problem(at+".tls", "tls is for https, and url is not")
-	case (d.TLS.Cert == "") != (d.TLS.Key == ""):
-		ch.problem(at+".tls", "a certificate needs both cert and key")
+	}
+	if !d.Login.isZero() {
+		ch.problem(at+".login", "login is for nats and kafka, and url is %s", u.Scheme)
 	}
 	if len(ch.problems) > before {
 		return
@@ -79,6 +73,21 @@ func (ch *checker) forwarder(at string, d *destinationConfig, u *url.URL) {
 	f.Close()
 	if upstream := ch.c.upstream(); len(d.Sign) == 0 && upstream != nil && upstream.Serves(d.URL) {
 		ch.warn(at, "the destination lies at upstream and has no sign: the app cannot tell what hooklatch has checked from what it passes through")
+	}
+}
+
+// addresses checks what of a connection every destination has.
+func (ch *checker) addresses(at string, d *destinationConfig) {
+	for i, text := range d.Addresses {
+		if _, err := parseAddresses(text); err != nil {
+			ch.problem(fmt.Sprintf("%s.addresses[%d]", at, i), "%q is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8", text)
+		}
+	}
+	if d.Addresses != nil && len(d.Addresses) == 0 {
+		ch.problem(at+".addresses", "no address is listed: nothing could be connected to")
+	}
+	if (d.TLS.Cert == "") != (d.TLS.Key == "") {
+		ch.problem(at+".tls", "a certificate needs both cert and key")
 	}
 }
 
@@ -142,11 +151,7 @@ func (d *destinationConfig) forwarder(c *config) consumer.ForwarderConfig {
 	if d.Socket != "" {
 		cfg.Socket = c.path(d.Socket)
 	}
-	for _, text := range d.Addresses {
-		if p, err := parseAddresses(text); err == nil { // checked
-			cfg.Addresses = append(cfg.Addresses, p)
-		}
-	}
+	cfg.Addresses = d.prefixes()
 	if len(d.Responses) > 0 {
 		cfg.Responses = map[string]inbox.Outcome{}
 	}
@@ -156,6 +161,16 @@ func (d *destinationConfig) forwarder(c *config) consumer.ForwarderConfig {
 		}[means]
 	}
 	return cfg
+}
+
+// prefixes are the addresses that may be connected to; nil: as usual.
+func (d *destinationConfig) prefixes() (all []netip.Prefix) {
+	for _, text := range d.Addresses {
+		if p, err := parseAddresses(text); err == nil { // checked
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // credentials are what a destination knows us by, and we it.
@@ -183,6 +198,12 @@ func (l *loader) destinations(ctx context.Context, verifiers ...map[string]*veri
 func (l *loader) destination(ctx context.Context, name string) credentials {
 	at, d := "destinations."+name, l.c.Destinations[name]
 	c := credentials{TLS: l.clientTLS(at, d)}
+	if !d.Login.Secret.isZero() {
+		if _, err := d.Login.Secret.read(ctx, l.c.dir); err != nil {
+			l.unset(d.Login.Secret, "…")
+			l.problem(at+".login.secret", "login: %v", err)
+		}
+	}
 	for i, k := range d.Sign {
 		path := l.c.signPath(at, i) + ".secret"
 		text, err := k.Secret.read(ctx, l.c.dir)

@@ -61,6 +61,7 @@ func choices() []fieldText {
 		{path: "sources.*.body_guard", choices: guardSwitch},
 		{path: "destinations.*.responses.*", choices: responseChoices},
 		{path: "destinations.*.sign.[].encoding", choices: signEncodings},
+		{path: "destinations.*.login.mechanism", choices: loginMechanisms},
 		{path: "log.level", choices: logLevels},
 		{path: "log.format", choices: []string{"json", "text"}},
 	}

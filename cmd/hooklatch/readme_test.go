@@ -20,7 +20,7 @@ func page(t *testing.T, name string) string {
 
 // Every YAML block of a page is a configuration that the program takes, or a recipe.
 func TestPagesHoldConfigurationsAndRecipesThatPass(t *testing.T) {
-	for _, name := range []string{"README.md", "docs/recipes.md", "docs/app.md", "docs/delivery.md"} {
+	for _, name := range []string{"README.md", "docs/recipes.md", "docs/sinks.md", "docs/app.md", "docs/delivery.md"} {
 		blocks := strings.Split(page(t, name), "```yaml\n")[1:]
 		if len(blocks) == 0 {
 			t.Fatalf("void: %s has no YAML block", name)

@@ -44,16 +44,16 @@ type server struct {
 	pools   []*pgxpool.Pool
 	look    *inbox.Store // for everything but the two paths
 
-	proxy      *proxy.Proxy
-	confirmer  *confirmer
-	tally      *tally // nil: the process does not receive
-	public     *http.Server
-	admin      *http.Server
-	listeners  listeners
-	consumers  map[string]*consumer.Consumer
-	breakers   *breakers // nil: the process does not forward
-	forwarders []*consumer.Forwarder
-	revision   int64
+	proxy     *proxy.Proxy
+	confirmer *confirmer
+	tally     *tally // nil: the process does not receive
+	public    *http.Server
+	admin     *http.Server
+	listeners listeners
+	consumers map[string]*consumer.Consumer
+	breakers  *breakers // nil: the process does not forward
+	sinks     []sink
+	revision  int64
 
 	enrolling sync.Mutex
 	enrolled  []tenantKey // since the start
@@ -198,8 +198,8 @@ func (s *server) serve(name string, serve func() error) {
 
 // close ends what outlives the two paths, and waits for it.
 func (s *server) close() {
-	for _, f := range s.forwarders {
-		f.Close()
+	for _, k := range s.sinks {
+		k.Close()
 	}
 	for _, p := range s.pools {
 		p.Close()
@@ -286,15 +286,16 @@ func (s *server) openConsumers(ctx context.Context) error {
 	s.consumers = map[string]*consumer.Consumer{}
 	s.breakers = newBreakers(s, worker)
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Destinations)) {
-		f, err := consumer.NewForwarder(s.cfg.forwarderConfig(name, s.secrets.Destinations[name]))
+		onError := func(err error) { s.log.Warn("consumer", "destination", name, "error", err) }
+		f, err := s.cfg.openSink(name, s.secrets.Destinations[name], time.Duration(s.cfg.Destinations[name].Timeout), onError)
 		if err != nil {
 			return fail(exitConfig, fmt.Errorf("destination %s: %w", name, err), "")
 		}
-		s.forwarders = append(s.forwarders, f)
+		s.sinks = append(s.sinks, f)
 		cfg := s.cfg.consumerConfig(name)
 		cfg.Worker = worker
 		cfg.ConfigRevision = s.revision
-		cfg.OnError = func(err error) { s.log.Warn("consumer", "destination", name, "error", err) }
+		cfg.OnError = onError
 		s.metrics.breaker(name, consumer.BreakerClosed)
 		cfg.OnBreaker = func(c consumer.BreakerChange) { s.breakers.change(name, c) }
 		cfg.OnAttempt = func(ctx context.Context, r consumer.AttemptResult) {
