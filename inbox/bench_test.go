@@ -39,6 +39,29 @@ func BenchmarkAccept(b *testing.B) {
 	}
 }
 
+// BenchmarkClaim claims and releases 16 of a thousand forwards that stand in no lane.
+func BenchmarkClaim(b *testing.B) {
+	s, _ := newStore(b)
+	for n := range 1000 {
+		accept(b, s, delivery(fmt.Sprint(n), "x"))
+	}
+	for b.Loop() {
+		all, err := s.Claim(b.Context(), ClaimRequest{Destination: "app", Tenants: []string{"t1"}, Limit: 16, Lease: time.Minute, MaxAttempts: 12})
+		if err != nil || len(all) != 16 {
+			b.Fatalf("%d claimed, %v", len(all), err)
+		}
+		b.StopTimer()
+		var work []*settling
+		for _, f := range all {
+			work = append(work, &settling{Settlement: settlement(f, OutcomeReleased, "")})
+		}
+		if err := s.settleAll(b.Context(), work); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
 // BenchmarkClaimBesideALongLane compares claims of one lane with and without ten
 // thousand forwards that wait in another. The two take turns, so that a busy machine is
 // busy for both. "ratio" is the median with them over the median without.

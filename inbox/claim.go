@@ -27,8 +27,8 @@ const lastAttempt = `coalesce(o.attempts >= o.attempts_max, false), coalesce(o.r
 // whose lease has expired leaves an attempt of unknown end behind; one that has no
 // attempts or no time left is blocked in place of being handed out. The payload is
 // looked for by a scalar query: of NOT EXISTS the planner makes a hash of the whole
-// table, at each claim; nor would it look the rows up again by their keys, unless it is
-// told so. Bodies beyond $6 bytes are left for the next round, but for the first.
+// table, at each claim; and of a join with what was taken perhaps a scan, so that the
+// keys come as an array. Bodies beyond $6 bytes are left for the next round, but for the first.
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
@@ -57,13 +57,14 @@ lost AS (
 	ON CONFLICT DO NOTHING),
 k AS (
 	UPDATE hooklatch.outbox o SET
-		state = CASE WHEN spent IS NULL THEN o.state ELSE 'blocked' END,
-		blocked_reason = spent,
-		settled_at = CASE WHEN spent IS NULL THEN o.settled_at ELSE (SELECT now FROM t) END,
-		attempts = o.attempts + (spent IS NULL)::int4,
+		state = CASE WHEN o.id = ANY (x.spent) THEN 'blocked' ELSE o.state END,
+		blocked_reason = CASE WHEN o.id = ANY (x.spent) THEN (SELECT spent FROM taken WHERE taken.id = o.id) END,
+		settled_at = CASE WHEN o.id = ANY (x.spent) THEN (SELECT now FROM t) ELSE o.settled_at END,
+		attempts = o.attempts + (o.id <> ALL (x.spent))::int4,
 		lease_token = o.lease_token + 1,
-		lease_until = CASE WHEN spent IS NULL THEN (SELECT now FROM t) + $4::interval END
-	FROM taken WHERE o.id = taken.id AND o.id = ANY (ARRAY(SELECT id FROM taken))
+		lease_until = CASE WHEN o.id <> ALL (x.spent) THEN (SELECT now FROM t) + $4::interval END
+	FROM (SELECT ARRAY(SELECT id FROM taken) AS ids, ARRAY(SELECT id FROM taken WHERE spent IS NOT NULL) AS spent) x
+	WHERE o.id = ANY (x.ids)
 	RETURNING o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, coalesce(o.lease_until, 'epoch') AS lease_until,
 		o.next_attempt_at, o.expires_at, ` + lastAttempt + `)
 SELECT k.*, (SELECT count(*) FROM due), ` + handedOver

@@ -1,0 +1,104 @@
+package inbox
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// backlog puts n forwards of t1 to app behind the back of the store, with what set makes
+// of them. The statistics stay those of empty tables.
+func backlog(t testing.TB, pool *pgxpool.Pool, n int, set string) {
+	t.Helper()
+	for _, table := range []string{"inbox", "outbox", "payload", "resource"} {
+		exec(t, pool, `ALTER TABLE hooklatch.`+table+` SET (autovacuum_enabled = off)`)
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig.Copy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err = conn.Exec(t.Context(), `WITH i AS (
+		INSERT INTO hooklatch.inbox (tenant, source, delivery_id, body_hash, body_size, resource_type, resource_id, revision)
+		SELECT 't1', 'src1', 'waits-' || n, sha256(n::text::bytea), 1, 'invoice', 'waits-' || n, 1 FROM generate_series(1, $1::int) n RETURNING id),
+	p AS (INSERT INTO hooklatch.payload (inbox_id, tenant, method, raw_query, headers, body) SELECT id, 't1', 'POST', '', '', 'x' FROM i)
+	INSERT INTO hooklatch.outbox (inbox_id, tenant, destination, next_attempt_at, expires_at)
+	SELECT id, 't1', 'app', now() - interval '1 hour', now() + interval '1 day' FROM i`, n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = conn.Exec(t.Context(), `UPDATE hooklatch.outbox SET `+set+` WHERE next_attempt_at < now() - interval '10 minutes'`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A claim reads no more for what waits, whoever's it is, whether it was tried before,
+// whether its time has come, in lanes and outside; nor for what is settled.
+func TestBacklogCostsNoClaimAnything(t *testing.T) {
+	t.Parallel()
+	const inLanes = `, ordering = 'latest', revision = 1, lane = sha256(id::text::bytea)`
+	for name, set := range map[string]string{
+		"new":              `state = 'pending'`,
+		"tried":            `state = 'retry_wait'`,
+		"not due":          `state = 'retry_wait', next_attempt_at = now() + interval '1 hour'`,
+		"settled":          `state = 'accepted', settled_at = now()`,
+		"dead letters":     `state = 'blocked', settled_at = now(), blocked_reason = 'refused'`,
+		"new in lanes":     `state = 'pending'` + inLanes,
+		"tried in lanes":   `state = 'retry_wait'` + inLanes,
+		"not due in lanes": `state = 'retry_wait', next_attempt_at = now() + interval '1 hour'` + inLanes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			tenants := []string{"t1", "t2"}
+			claim := func(round int) {
+				for _, ordering := range []Ordering{OrderNone, OrderLatest} {
+					dueOf(t, s, "t2", fmt.Sprint(round, ordering, "-"), ordering, 2)
+				}
+				all, err := s.Claim(t.Context(), ClaimRequest{Destination: "app", Tenants: tenants, Limit: 8, ForRetries: 2, Lease: time.Minute,
+					Shares: map[string]Share{"t1": {Weight: 1, Most: 6}, "t2": {Weight: 1, Most: 6}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for _, f := range all {
+					if f.Delivery.Tenant == "t2" {
+						n++
+					}
+					settle1(t, s, f, OutcomeAccepted)
+				}
+				if n != 4 {
+					t.Errorf("round %d: %d of the four forwards of t2 were claimed", round, n)
+				}
+			}
+			for round := range 7 {
+				claim(round)
+			}
+			backlog(t, pool, 20_000, set)
+			tellReads(t, s)
+			forgetReads(t, s, pool)
+			claim(7)
+			if n := rowsRead(t, s, pool); n > 1300 {
+				t.Errorf("four deliveries, a claim and its settlements read %d rows", n)
+			}
+		})
+	}
+}
+
+// Nor do other looks at the tenants of a destination.
+func TestTenantsAreFoundWithoutReadingTheirBacklog(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	dueOf(t, s, "t2", "", OrderNone, 1)
+	backlog(t, pool, 20_000, `state = 'pending'`)
+	forgetReads(t, s, pool)
+	tenants, err := s.waitingTenants(t.Context(), "app")
+	if err != nil || len(tenants) != 2 {
+		t.Fatalf("%v, %v", tenants, err)
+	}
+	if n := rowsRead(t, s, pool); n > 50 {
+		t.Errorf("to find two tenants read %d rows", n)
+	}
+}
