@@ -76,7 +76,7 @@ func TestBacklogCostsNoClaimAnything(t *testing.T) {
 			for round := range 7 {
 				claim(round)
 			}
-			backlog(t, pool, 20_000, set)
+			backlog(t, pool, 5_000, set)
 			tellReads(t, s)
 			forgetReads(t, s, pool)
 			claim(7)
@@ -92,7 +92,7 @@ func TestTenantsAreFoundWithoutReadingTheirBacklog(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
 	dueOf(t, s, "t2", "", OrderNone, 1)
-	backlog(t, pool, 20_000, `state = 'pending'`)
+	backlog(t, pool, 5_000, `state = 'pending'`)
 	forgetReads(t, s, pool)
 	tenants, err := s.waitingTenants(t.Context(), "app")
 	if err != nil || len(tenants) != 2 {
