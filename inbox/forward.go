@@ -84,11 +84,12 @@ type ClaimRequest struct {
 	Limit int
 	// Lease is how long they stay ours. It must exceed the time of an attempt.
 	Lease time.Duration
-	// Shares is what each tenant may take, where Tenants names several. nil: the oldest
-	// goes first, whose ever it is.
+	// Shares is what each tenant may take, where Tenants names several. A tenant that is
+	// not named has a weight of 1 and no bound. nil: all of them are as one.
 	Shares map[string]Share
 	// ForRetries is how many of the places retries have before new forwards, and
-	// ForNew how many only new ones may take. Of the others new ones are taken first.
+	// ForNew how many only new ones may take. Of the others new ones are taken first, then
+	// those that have been due longest.
 	ForRetries, ForNew int
 	// MaxAttempts blocks, instead of handing out, a forward that had as many
 	// attempts that count. 0: no limit.
