@@ -66,7 +66,7 @@ func (c closedPaths) holds(p string) bool {
 	}
 	for range rounds + 1 {
 		plain := plainPath(p)
-		if c.lead(plain) || c.lead(cleaned(plain)) {
+		if c.lead(plain) || c.lead(cleaned(plain)) || c.climb(p) {
 			return true
 		}
 		decoded := unescape(p)
@@ -80,9 +80,39 @@ func (c closedPaths) holds(p string) bool {
 
 func (c closedPaths) lead(plain string) bool {
 	return slices.ContainsFunc(c, func(closed string) bool {
-		return plain == closed || strings.HasPrefix(plain, closed+"/")
+		rest, ok := strings.CutPrefix(plain, closed)
+		return ok && (rest == "" || rest[0] == '/' || rest[0] == '.') // some take .json for the format of the answer
 	})
 }
+
+// climb says whether p has a segment that leads up, and what is left after some segments
+// are taken out may be a closed path. How far up it leads depends on what an app takes
+// for a segment: empty ones, parameters, encoded slashes. So any may be taken out.
+func (c closedPaths) climb(p string) bool {
+	segments := strings.FieldsFunc(folded(p), func(r rune) bool { return r == '/' || r == '\\' })
+	up := false
+	for i, s := range segments {
+		if cut := strings.IndexAny(s, ";?#\x00"); cut >= 0 {
+			segments[i] = s[:cut]
+		}
+		up = up || segments[i] == ".."
+	}
+	return up && slices.ContainsFunc(c, func(closed string) bool {
+		left := segments
+		for want := range strings.SplitSeq(closed[1:], "/") {
+			i := slices.IndexFunc(left, func(s string) bool { return s == want || strings.HasPrefix(s, want+".") })
+			if i < 0 {
+				return false
+			}
+			left = left[i+1:]
+		}
+		return true
+	})
+}
+
+// folded spells what differs in case only alike, also letters that are one of ASCII
+// in another case.
+func folded(s string) string { return strings.ToLower(strings.ToUpper(s)) }
 
 // plainPath is p in lower case, each segment without its parameters, none of them
 // empty, backslashes being slashes.
@@ -94,7 +124,7 @@ func plainPath(p string) string {
 	for segment := range strings.SplitSeq(strings.ReplaceAll(p, `\`, "/"), "/") {
 		segment, _, _ = strings.Cut(segment, ";")
 		if segment != "" {
-			b.WriteString("/" + strings.ToLower(segment))
+			b.WriteString("/" + folded(segment))
 		}
 	}
 	return b.String()
