@@ -87,6 +87,57 @@ func TestBacklogCostsNoClaimAnything(t *testing.T) {
 	}
 }
 
+// A claim of many tenants reads of each what the places need, and not as much as there
+// are places: it still fills all of them, also from one tenant, and by the weights.
+func TestClaimOfManyTenantsReadsLittleOfEach(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	for name, set := range map[string]string{
+		"outside lanes": `state = state`,
+		"in lanes":      `ordering = 'latest', revision = 1, lane = sha256(id::text::bytea)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t)
+			r := ClaimRequest{Destination: "app", Limit: 8, Lease: time.Minute, Shares: map[string]Share{"t1": {Weight: many, Most: 8}}}
+			for n := range many {
+				r.Tenants = append(r.Tenants, fmt.Sprint("t", n+1))
+			}
+			claim := func() (of map[string]int) {
+				all, err := s.Claim(t.Context(), r)
+				if err != nil || len(all) != r.Limit {
+					t.Fatalf("%d of %d places are taken, %v", len(all), r.Limit, err)
+				}
+				of = map[string]int{}
+				for _, f := range all {
+					of[f.Delivery.Tenant]++
+				}
+				return of
+			}
+			backlog(t, pool, many*8, set)
+			if n := claim()["t1"]; n != 8 {
+				t.Errorf("the only tenant with something due has %d of 8 places", n)
+			}
+			for _, table := range []string{"inbox", "payload", "outbox"} {
+				key := "inbox_id"
+				if table == "inbox" {
+					key = "id"
+				}
+				exec(t, pool, fmt.Sprintf(`UPDATE hooklatch.%s SET tenant = 't' || %s %% %d + 1`, table, key, many))
+			}
+			exec(t, pool, `UPDATE hooklatch.outbox SET lease_until = NULL`)
+			tellReads(t, s)
+			forgetReads(t, s, pool)
+			if n := claim()["t1"]; n != 8 {
+				t.Errorf("a tenant whose turn it is by its weight has %d of 8 places", n)
+			}
+			if n := rowsRead(t, s, pool); n > 600 {
+				t.Errorf("to fill 8 places from %d tenants read %d rows", many, n)
+			}
+		})
+	}
+}
+
 // Nor do other looks at the tenants of a destination.
 func TestTenantsAreFoundWithoutReadingTheirBacklog(t *testing.T) {
 	t.Parallel()

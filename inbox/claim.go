@@ -143,7 +143,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		}
 		var c *claiming
 		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) error {
-			c = &claiming{ClaimRequest: r, places: free.clone(), maxBytes: s.cfg.MaxBatchBytes, window: window, gap: s.looked.last(r.Destination)}
+			c = &claiming{ClaimRequest: r, places: free.clone(), maxBytes: s.cfg.MaxBatchBytes, window: window, wide: wide(r.Limit, round), gap: s.looked.last(r.Destination)}
 			return c.run(ctx, tx)
 		})
 		if err != nil && len(all) > 0 {
@@ -174,6 +174,7 @@ type claiming struct {
 	places   *places // those that are free
 	maxBytes int
 	window   int   // how much that is due in lanes is looked at; 0: none
+	wide     int   // how much of all tenants together
 	gap      int64 // the open gap that was looked at last
 
 	claimed   []Forward
@@ -194,13 +195,15 @@ func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
 	var due []candidate
 	lanes := newDueLanes()
 	batch := &pgx.Batch{}
-	batch.Queue(dueSQL, c.places.looks(c.Tenants, 0, Pending, RetryWait).args(now, c.Destination)...).Query(func(rows pgx.Rows) (err error) {
+	alone := c.places.looks(c.Tenants, 0, c.wide, Pending, RetryWait)
+	batch.Queue(dueSQL, alone.args(now, c.Destination)...).Query(func(rows pgx.Rows) (err error) {
 		due, err = readDue(rows)
 		return err
 	})
 	if c.window > 0 {
-		lanes.each = max(c.window/max(len(c.Tenants), 1), c.places.left)
-		batch.Queue(laneDueSQL, c.places.looks(c.Tenants, lanes.each, Pending, Held, RetryWait).args(now, c.Destination)...).Query(lanes.read)
+		each := max(c.window/max(len(c.Tenants), 1), c.places.left)
+		lanes.looks = c.places.looks(c.Tenants, each, max(c.wide, c.window), Pending, Held, RetryWait)
+		batch.Queue(laneDueSQL, lanes.looks.args(now, c.Destination)...).Query(lanes.read)
 		batch.Queue(laneArrivedSQL, now, c.Destination, c.gap, gapsLooked).Query(func(rows pgx.Rows) (err error) {
 			c.gap, err = lanes.readArrived(rows)
 			return err
@@ -209,20 +212,22 @@ func (c *claiming) run(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
+	_, narrow := alone.cut(countKinds(due))
 	chosen, left := c.places.clone().choose(append(due, lanes.heads()...))
 	lanes.arrange(chosen)
 	if err := c.claimAlone(ctx, tx, now, chosen); err != nil {
 		return err
 	}
-	if alone := len(c.claimed); len(lanes.lanes) > 0 && c.places.left > 0 {
+	if n := len(c.claimed); len(lanes.lanes) > 0 && c.places.left > 0 {
 		if err := c.claimLanes(ctx, tx, lanes); err != nil {
 			return err
 		}
-		if err := readClaimed(ctx, tx, c.claimed[alone:]); err != nil {
+		if err := readClaimed(ctx, tx, c.claimed[n:]); err != nil {
 			return err
 		}
 	}
-	c.more = c.more || slices.ContainsFunc(left, func(d candidate) bool { return d.lane == "" && c.places.room(d.tenant, d.retry) > 0 })
+	c.moreLanes = c.moreLanes || lanes.narrow
+	c.more = c.more || narrow || slices.ContainsFunc(left, func(d candidate) bool { return d.lane == "" && c.places.room(d.tenant, d.retry) > 0 })
 	slices.SortFunc(c.claimed, func(a, b Forward) int {
 		return cmp.Or(cmp.Compare(turnOf(a.State), turnOf(b.State)), a.NextAttemptAt.Compare(b.NextAttemptAt), cmp.Compare(a.ID, b.ID))
 	})

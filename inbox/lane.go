@@ -79,8 +79,9 @@ type dueLanes struct {
 	made   map[string]bool    // by lane: it has a resource row
 	tenant map[string]string  // by lane
 	first  map[string]laneDue // by lane: the one of them that is likely to be sent
-	each   int                // how many were looked at, of each tenant and state
+	looks  *looks             // how many were looked at
 	cut    bool               // and there may be more
+	narrow bool               // and fewer than wanted
 }
 
 // laneDue is a forward that is due in a lane.
@@ -99,7 +100,7 @@ func (d *dueLanes) read(rows pgx.Rows) error {
 	var o laneDue
 	var lane []byte
 	var resource *int64
-	found := map[string]int{}
+	found := map[kind]int{}
 	_, err := pgx.ForEachRow(rows, []any{&o.id, &o.tenant, &o.state, &o.ordering, &o.revision, &o.at, &lane, &resource, &d.now}, func() error {
 		o.lane, o.retry = string(lane), o.state == RetryWait
 		if d.met[o.lane] == nil {
@@ -112,11 +113,10 @@ func (d *dueLanes) read(rows pgx.Rows) error {
 			first.state, first.revision, first.retry = o.state, o.revision, o.retry
 			d.first[o.lane] = first
 		}
-		kind := o.tenant + " " + string(o.state)
-		found[kind]++
-		d.cut = d.cut || found[kind] == d.each
+		found[kind{o.tenant, string(o.state)}]++
 		return nil
 	})
+	d.cut, d.narrow = d.looks.cut(found)
 	return err
 }
 

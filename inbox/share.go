@@ -26,6 +26,7 @@ type places struct {
 	retries int              // of them, for what was tried before
 	first   int              // of those, before what is new
 	shares  map[string]Share // nil: all tenants are one
+	weights int              // of all of them
 }
 
 func newPlaces(r ClaimRequest) *places {
@@ -40,6 +41,7 @@ func newPlaces(r ClaimRequest) *places {
 			share.Most = math.MaxInt
 		}
 		share.Weight = max(share.Weight, 1)
+		p.weights += share.Weight
 		p.shares[tenant] = share
 	}
 	return p
@@ -160,50 +162,80 @@ func turnOf(state State) int {
 type looks struct {
 	tenants, states []string
 	most            []int32
+	wanted          []int // more than most where there are too many tenants to look at all at once
 }
 
-func (l *looks) add(tenant string, state State, most int) {
+func (l *looks) add(tenant string, state State, most, wanted int) {
 	l.tenants, l.states, l.most = append(l.tenants, tenant), append(l.states, string(state)), append(l.most, int32(most))
+	l.wanted = append(l.wanted, wanted)
 }
 
 func (l *looks) args(now *time.Time, destination string) []any {
 	return []any{now, destination, l.tenants, l.states, l.most}
 }
 
-// looks are as many as may be taken, at least so many where any may.
-func (p *places) looks(tenants []string, atLeast int, states ...State) *looks {
+// kind is what is counted as one: forwards of a tenant in a state.
+type kind struct{ tenant, state string }
+
+// cut says of what was found whether there may be more of some kind, and whether it was
+// looked at less than wanted.
+func (l *looks) cut(found map[kind]int) (more, narrow bool) {
+	for i, most := range l.most {
+		if found[kind{l.tenants[i], l.states[i]}] >= int(most) {
+			more, narrow = true, narrow || int(most) < l.wanted[i]
+		}
+	}
+	return more, narrow
+}
+
+// wide is how many forwards of each state a round of a claim looks at, of all tenants
+// together. Most of the first are enough to fill the places; a later one finds the rest.
+func wide(places, round int) int { return 32 * places << (2 * min(round-1, 8)) }
+
+// looks are as many as may be taken, at least so many where any may, but no more than
+// the part of the tenant of those that the round looks at.
+func (p *places) looks(tenants []string, atLeast, wide int, states ...State) *looks {
 	l := &looks{}
 	for _, tenant := range tenants {
 		for _, state := range states {
 			if n := p.room(tenant, state == RetryWait); n > 0 {
-				l.add(tenant, state, max(n, atLeast))
+				n = max(n, atLeast)
+				l.add(tenant, state, min(n, p.part(tenant, wide)), n)
 			}
 		}
 	}
 	return l
 }
 
+// part is what of n things belongs to a tenant, by its weight.
+func (p *places) part(tenant string, n int) int {
+	if p.shares == nil {
+		return n
+	}
+	return max(n*p.shares[tenant].Weight/p.weights, 1)
+}
+
 // looksFor counts those that were chosen and stand in no lane.
 func looksFor(chosen []candidate) *looks {
-	type kind struct {
-		tenant string
-		retry  bool
-	}
-	counts := map[kind]int{}
-	for _, d := range chosen {
-		if d.lane == "" {
-			counts[kind{d.tenant, d.retry}]++
-		}
-	}
 	l := &looks{}
-	for k, n := range counts {
-		state := Pending
-		if k.retry {
-			state = RetryWait
-		}
-		l.add(k.tenant, state, n)
+	for k, n := range countKinds(chosen) {
+		l.add(k.tenant, State(k.state), n, n)
 	}
 	return l
+}
+
+func countKinds(all []candidate) map[kind]int {
+	counts := map[kind]int{}
+	for _, d := range all {
+		switch {
+		case d.lane != "":
+		case d.retry:
+			counts[kind{d.tenant, string(RetryWait)}]++
+		default:
+			counts[kind{d.tenant, string(Pending)}]++
+		}
+	}
+	return counts
 }
 
 // dueSQL finds what is due and stands in no lane, of each tenant and state the oldest.
