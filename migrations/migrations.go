@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
@@ -67,7 +68,7 @@ type State struct {
 }
 
 // Up applies what is missing, oldest first, each migration in a transaction of its
-// own. After an error, those in the result are applied, and Up goes on from there.
+// own, which is tried again where it and a running server were in each other's way. After an error, those in the result are applied, and Up goes on from there.
 func Up(ctx context.Context, url string) ([]Result, error) {
 	return run(ctx, "migrate up", url, (*goose.Provider).Up)
 }
@@ -91,20 +92,35 @@ func run(ctx context.Context, operation, url string, step func(*goose.Provider, 
 		if _, err := db.ExecContext(ctx, schemaSQL); err != nil {
 			return err
 		}
-		results, err := step(p, ctx)
-		var partial *goose.PartialError
-		if errors.As(err, &partial) {
-			results = partial.Applied
+		for tries := 1; ; tries++ {
+			results, err := step(p, ctx)
+			var partial *goose.PartialError
+			if errors.As(err, &partial) {
+				results = partial.Applied
+			}
+			for _, r := range results {
+				done = append(done, Result{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration})
+			}
+			if !isDeadlock(err) || tries == maxTries {
+				return err
+			}
 		}
-		for _, r := range results {
-			done = append(done, Result{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration})
-		}
-		return err
 	})
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", operation, err)
 	}
 	return done, nil
+}
+
+// maxTries bounds how often a step gives way to what runs beside it. Each time takes the
+// server's deadlock_timeout, one second unless it was changed.
+const maxTries = 10
+
+// isDeadlock says that the step was taken back because it and a transaction of a running
+// server waited for each other: one locks whole tables, the other the rows of several.
+func isDeadlock(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "40P01"
 }
 
 // Status lists every migration of this binary, oldest first. It writes nothing.
