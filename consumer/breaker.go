@@ -60,7 +60,9 @@ func (s silent) Unwrap() error { return s.error }
 // a generation; an attempt is heard only in the one that it began in.
 //
 // After an outage the places grow from one by each success, which doubles them with each
-// round, and until all are there a single failure opens it again.
+// round. Until all are there each failure takes one away, and where none is left it opens
+// again: an app that is down is found out at once, one that fails some forwards is not
+// shut out for those.
 type breaker struct {
 	cfg    Breaker
 	places int // of the destination
@@ -98,7 +100,7 @@ func (b *breaker) newCircuit() *gobreaker.TwoStepCircuitBreaker[any] {
 		MaxRequests: 1,
 		Timeout:     b.cfg.OpenFor,
 		ReadyToTrip: func(gobreaker.Counts) bool {
-			return b.allowed < b.places || b.failures >= b.cfg.Failures
+			return b.allowed == 0 || b.failures >= b.cfg.Failures
 		},
 		IsExcluded:    func(err error) bool { return errors.Is(err, errSilent) },
 		OnStateChange: func(_ string, _, to gobreaker.State) { b.change(states[to]) },
@@ -271,6 +273,9 @@ func (p pass) leave(result error, text string) {
 	case errFailed:
 		b.failures++
 		b.err = text
+		if b.allowed < b.places && !p.wanted {
+			b.allowed--
+		}
 	case nil:
 		b.failures, b.err = 0, ""
 	}

@@ -132,7 +132,31 @@ func TestCaseE16_AfterAnOutageOneProbeThenARamp(t *testing.T) {
 	})
 }
 
-func TestBreakerOpensAgainOnOneFailureInTheRamp(t *testing.T) {
+// An app that fails some forwards works: the places come back all the same.
+func TestBreakerOfAnAppThatFailsSomeForwardsStaysClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app, q := &fakeApp{took: time.Second}, &fakeQueue{}
+		app.down.Store(true)
+		q.add(20_000)
+		c := newFake(t, q, func(ctx context.Context, f Forward) error {
+			if err := app.handle(ctx, f); err != nil || f.ID%10 != 0 {
+				return err
+			}
+			return &AttemptError{Status: 500}
+		}, func(c *Config) { c.Concurrency = 64 })
+		stop := launch(t, c)
+		wait(nil, 5*time.Second)
+		app.down.Store(false)
+		wait(nil, 2*time.Minute)
+		synctest.Wait()
+		if s := c.Breaker(); s.State != BreakerClosed || s.Concurrency != 64 {
+			t.Errorf("two minutes after the outage, with one failure in ten: %+v", s)
+		}
+		stop()
+	})
+}
+
+func TestBreakerOpensAgainOnFailuresInTheRamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app, q := &fakeApp{took: time.Second}, &fakeQueue{}
 		app.down.Store(true)

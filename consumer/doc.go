@@ -49,15 +49,15 @@
 //
 //	          Failures in a row             OpenFor is over, or Probe
 //	closed ---------------------> open ----------------------------> half open
-//	  ^   <-- one, while few places are there: the ramp                |    |
+//	  ^   <-- fewer, while few places are there: the ramp              |    |
 //	  |                                              the attempt failed|    |it did not
 //	  |                                      open <--------------------+    |
 //	  +---------------------------------------------------------------------+
 //
 // While the breaker is open nothing is claimed, and what a claim brought meanwhile is
 // given back unsent. Half open, one attempt is made, and its end decides. Then the
-// places grow from one by each success, and one failure opens it again until all are
-// there. Failures are 5xx, 429, an end by timeout or network and a Handler's error; an
+// places grow from one by each success; each failure takes one away until all are there,
+// and the last one opens it again. Failures are 5xx, 429, an end by timeout or network and a Handler's error; an
 // answer that refuses comes from an app that lives. What says nothing counts as nothing:
 // an attempt that we cut off, an idle connection that the app had closed, trouble with
 // the database around a [TxHandler]. Each Consumer has a breaker of its own.
