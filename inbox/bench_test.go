@@ -23,7 +23,7 @@ func BenchmarkAccept(b *testing.B) {
 			var n atomic.Int64
 			b.ReportAllocs()
 			b.SetParallelism(max(1, callers/2)) // times GOMAXPROCS, which is 2 where this is measured
-			b.ResetTimer() // the first database waits for a cluster
+			b.ResetTimer()                      // the first database waits for a cluster
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					d := delivery(fmt.Sprintf("dlv_%016x", n.Add(1)), "")
