@@ -305,6 +305,7 @@ func TestStatsCountLanes(t *testing.T) {
 		return
 	}
 	exec(t, pool, `UPDATE hooklatch.outbox SET next_attempt_at = now() - interval '1 hour' WHERE waiting AND state = 'pending'`)
+	exec(t, pool, `UPDATE hooklatch.outbox SET settled_at = now() - interval '2 hours' WHERE state = 'blocked' AND lane IS NULL`)
 	stats, err := s.Stats(t.Context())
 	if err != nil || len(stats) != 1 {
 		t.Fatalf("%+v, %v", stats, err)
@@ -312,5 +313,8 @@ func TestStatsCountLanes(t *testing.T) {
 	d := stats[0]
 	if d.InFlight != 1 || d.Open[Pending] != 3 || d.Open[Held] != 2 || d.Open[Blocked] != 2 || d.Open[RetryWait] != 0 || d.OldestNew > time.Minute || d.OldestRetry != 0 {
 		t.Errorf("%+v", d)
+	}
+	if d.OldestDead < 2*time.Hour || d.OldestDead > 3*time.Hour {
+		t.Errorf("the oldest dead letter is %v old, want 2h", d.OldestDead)
 	}
 }

@@ -18,7 +18,9 @@ type DestinationStats struct {
 	// OldestNew and OldestRetry are how long the oldest forward has been due that
 	// was never tried, and that was. 0: none is due.
 	OldestNew, OldestRetry time.Duration
-	Paused                 bool
+	// OldestDead is how long the oldest dead letter has been one. 0: there is none.
+	OldestDead time.Duration
+	Paused     bool
 }
 
 // statsSQL reads the partial indexes of the open states. Leases are in none of them, so
@@ -54,7 +56,7 @@ open AS (
 	FROM hooklatch.outbox WHERE lane IS NOT NULL AND revision IS NOT NULL AND (state IN ('pending', 'retry_wait', 'held') OR state = 'blocked' AND ordering = 'strict')
 		AND state IN ('pending', 'retry_wait') GROUP BY destination, state
 	UNION ALL
-	SELECT destination, state, count(*), NULL
+	SELECT destination, state, count(*), min(settled_at)
 	FROM hooklatch.outbox WHERE state IN ('held', 'blocked') GROUP BY destination, state)
 SELECT d.name, d.paused_at IS NOT NULL, coalesce((SELECT n FROM leased WHERE leased.destination = d.name), 0), coalesce(o.state, ''), coalesce(o.n, 0),
 	coalesce(greatest(extract(epoch FROM clock_timestamp() - o.oldest), 0), 0)::float8
@@ -102,6 +104,8 @@ func collectStats(rows pgx.Rows) (stats []DestinationStats, err error) {
 			d.OldestNew = max(d.OldestNew, oldest)
 		case RetryWait:
 			d.OldestRetry = max(d.OldestRetry, oldest)
+		case Blocked:
+			d.OldestDead = max(d.OldestDead, oldest)
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ type backlog struct {
 	count   func(context.Context) (map[string]int, error) // the open gaps, by source
 	log     *slog.Logger
 
-	forwards, oldest, paused, gaps *prometheus.Desc
+	forwards, inFlight, oldest, dead, paused, gaps *prometheus.Desc
 
 	mu   sync.Mutex
 	at   time.Time
@@ -45,6 +45,8 @@ func newBacklog(l *slog.Logger, sources []string, stats func(context.Context) ([
 		sources: sources, stats: stats, count: gaps, log: l,
 		forwards: desc("forwards", "Forwards in an open state.", "destination", "state"),
 		oldest:   desc("oldest_due_age_seconds", "How long the oldest due forward has waited, never tried or to be tried again.", "destination", "kind"),
+		inFlight: desc("forwards_in_flight", "Forwards that are being tried: of those that are pending or retry_wait, the thousand of each tenant that have been due longest are looked at.", "destination"),
+		dead:     desc("dead_letter_oldest_age_seconds", "How long the oldest dead letter has been one; 0 where there is none.", "destination"),
 		paused:   desc("destination_paused", "1 while the destination is paused.", "destination"),
 		gaps:     desc("gaps", "Jumps in the revisions of resources for which later ones are held.", "source"),
 	}
@@ -53,7 +55,9 @@ func newBacklog(l *slog.Logger, sources []string, stats func(context.Context) ([
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
 	ch <- b.forwards
+	ch <- b.inFlight
 	ch <- b.oldest
+	ch <- b.dead
 	ch <- b.paused
 	ch <- b.gaps
 }
@@ -75,6 +79,8 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(b.oldest, d.OldestNew.Seconds(), d.Destination, "new")
 		gauge(b.oldest, d.OldestRetry.Seconds(), d.Destination, "retry")
+		gauge(b.inFlight, float64(d.InFlight), d.Destination)
+		gauge(b.dead, d.OldestDead.Seconds(), d.Destination)
 		paused := 0.0
 		if d.Paused {
 			paused = 1
