@@ -138,6 +138,34 @@ func TestClaimOfManyTenantsReadsLittleOfEach(t *testing.T) {
 	}
 }
 
+// What has no time left is blocked in bulk, and keeps nobody else's forwards waiting for
+// the claim to come back.
+func TestBacklogWithoutTimeHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	dueOf(t, s, "t1", "in time", OrderNone, 8)
+	backlog(t, pool, 20_000, `expires_at = now() - interval '1 minute'`)
+	dueOf(t, s, "t2", "in time", OrderNone, 8)
+	r := ClaimRequest{Destination: "app", Tenants: []string{"t1", "t2"}, Limit: 16, Lease: time.Minute,
+		Shares: map[string]Share{"t1": {Weight: 1, Most: 12}, "t2": {Weight: 1, Most: 12}}}
+	of := map[string]int{}
+	for claims := 1; of["t1"]+of["t2"] < 16; claims++ {
+		all, err := s.Claim(t.Context(), r)
+		if err != nil || claims > 6 {
+			t.Fatalf("after %d claims %v, %v", claims, of, err)
+		}
+		for _, f := range all {
+			of[f.Delivery.Tenant]++
+		}
+		if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'blocked'`); claims == 1 && (of["t2"] != 8 || n < 1000 || n > 10_000) {
+			t.Errorf("the first claim brought %v and blocked %d", of, n)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE state = 'blocked'`); n != 20_000 {
+		t.Errorf("%d are blocked", n)
+	}
+}
+
 // Nor do other looks at the tenants of a destination.
 func TestTenantsAreFoundWithoutReadingTheirBacklog(t *testing.T) {
 	t.Parallel()

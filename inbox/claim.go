@@ -29,10 +29,11 @@ const lastAttempt = `coalesce(o.attempts >= o.attempts_max, false), coalesce(o.r
 // looked for by a scalar query: of NOT EXISTS the planner makes a hash of the whole
 // table, at each claim; and of a join with what was taken perhaps a scan, so that the
 // keys come as an array. Bodies beyond $6 bytes are left for the next round, but for the first.
+// $10 more are looked at for what is to be blocked.
 const claimSQL = `
 WITH t AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 due AS (
-	SELECT o.* FROM unnest($7::text[], $8::text[], $9::int4[]) AS q(tenant, state, most)
+	SELECT o.*, q.state, q.most FROM unnest($7::text[], $8::text[], $9::int4[]) AS q(tenant, state, most)
 	CROSS JOIN LATERAL (
 		SELECT id, tenant, attempts, lease_until, next_attempt_at, replayed_by,
 			(SELECT i.body_size FROM hooklatch.inbox i WHERE i.id = outbox.inbox_id) AS size,
@@ -45,9 +46,11 @@ due AS (
 		WHERE destination = $3 AND tenant = q.tenant AND state = q.state AND ` + loneDue + ` AND next_attempt_at <= (SELECT now FROM t)
 			AND (lease_until IS NULL OR lease_until <= (SELECT now FROM t))
 			AND NOT EXISTS (SELECT FROM hooklatch.destination WHERE name = $3 AND paused_at IS NOT NULL)
-		ORDER BY next_attempt_at, id LIMIT q.most FOR UPDATE SKIP LOCKED) o),
+		ORDER BY next_attempt_at, id LIMIT q.most + $10::int4 FOR UPDATE SKIP LOCKED) o),
+wanted AS (
+	SELECT *, count(*) FILTER (WHERE spent IS NULL) OVER (PARTITION BY tenant, state ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING) AS n FROM due),
 summed AS (
-	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER w AS total FROM due
+	SELECT *, sum(size) FILTER (WHERE spent IS NULL) OVER w AS total FROM wanted WHERE spent IS NOT NULL OR n <= most
 	WINDOW w AS (ORDER BY next_attempt_at, id ROWS UNBOUNDED PRECEDING)),
 taken AS (SELECT * FROM summed WHERE spent IS NOT NULL OR total <= $6 OR total = size),
 lost AS (
@@ -67,7 +70,7 @@ k AS (
 	WHERE o.id = ANY (x.ids)
 	RETURNING o.id, o.state, o.inbox_id, o.attempts, o.attempts_free, o.lease_token, coalesce(o.lease_until, 'epoch') AS lease_until,
 		o.next_attempt_at, o.expires_at, ` + lastAttempt + `)
-SELECT k.*, (SELECT count(*) FROM due), ` + handedOver
+SELECT k.*, (SELECT count(*) FROM summed), ` + handedOver
 
 // handedOver reads what to hand over for each row of k, each by its key and never by a
 // join, which the planner might turn into a scan.
@@ -109,8 +112,13 @@ func (h *handed) delivery(id int64) (Delivery, error) {
 	return d, nil
 }
 
-// laneRounds is how many transactions of one Claim look at lanes.
+// laneRounds is how many transactions of one Claim look at lanes, and how many block what
+// has no attempts or no time left while something that was claimed waits to be sent.
 const laneRounds = 16
+
+// spentChunk is how many forwards are looked at beyond those that are wanted where some
+// were blocked: after a long pause most of a backlog may have no time left.
+const spentChunk = 500
 
 // Claim leases forwards of one destination that are due, at most r.Limit, and returns
 // them with what to hand over. Who goes first is said at ClaimRequest; no place stays
@@ -132,7 +140,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 	}
 	r.Tenants = slices.Compact(slices.Sorted(slices.Values(r.Tenants)))
 	free := newPlaces(r)
-	lanes := true
+	lanes, blocked := true, false
 	for round := 1; ; round++ {
 		window := 0
 		if lanes && round <= laneRounds {
@@ -143,7 +151,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		}
 		var c *claiming
 		err := s.asOf(ctx, roleConsumer, r.Tenants, func(tx pgx.Tx) error {
-			c = &claiming{ClaimRequest: r, places: free.clone(), maxBytes: s.cfg.MaxBatchBytes, window: window, wide: wide(r.Limit, round), gap: s.looked.last(r.Destination)}
+			c = &claiming{ClaimRequest: r, places: free.clone(), maxBytes: s.cfg.MaxBatchBytes, window: window, wide: wide(r.Limit, round), spent: blocked, gap: s.looked.last(r.Destination)}
 			return c.run(ctx, tx)
 		})
 		if err != nil && len(all) > 0 {
@@ -160,7 +168,10 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) ([]Forward, error) {
 		// A claim that comes back with fewer than asked for means that nothing more
 		// is due that it may take.
 		all = append(all, c.claimed...)
-		free, lanes = c.places, c.moreLanes
+		free, lanes, blocked = c.places, c.moreLanes, c.blocked
+		if blocked && len(all) > 0 && round >= laneRounds {
+			return all, nil
+		}
 		stuck := window == 0 && c.due == 0
 		if free.left == 0 || stuck || !c.more && !lanes {
 			return all, nil
@@ -175,10 +186,12 @@ type claiming struct {
 	maxBytes int
 	window   int   // how much that is due in lanes is looked at; 0: none
 	wide     int   // how much of all tenants together
+	spent    bool  // some were blocked just before
 	gap      int64 // the open gap that was looked at last
 
 	claimed   []Forward
 	due       int // outside lanes: what was locked
+	blocked   bool
 	bytes     int
 	more      bool // there may be more that is due outside lanes: these have been blocked, or were too large
 	moreLanes bool // and in lanes
@@ -240,8 +253,12 @@ func (c *claiming) claimAlone(ctx context.Context, tx pgx.Tx, now *time.Time, ch
 	if len(wanted.tenants) == 0 {
 		return nil
 	}
+	spare := 0
+	if c.spent {
+		spare = spentChunk
+	}
 	rows, err := tx.Query(ctx, claimSQL, now, c.MaxAttempts, c.Destination, c.Lease, c.ConfigRevision, c.maxBytes,
-		wanted.tenants, wanted.states, wanted.most)
+		wanted.tenants, wanted.states, wanted.most, spare)
 	if err != nil {
 		return err
 	}
@@ -251,6 +268,7 @@ func (c *claiming) claimAlone(ctx context.Context, tx pgx.Tx, now *time.Time, ch
 		&f.NextAttemptAt, &f.ExpiresAt, &f.Last, &f.ReplayedBy, &c.due}, h.dest()...), func() (err error) {
 		one := f
 		if f.State == Blocked {
+			c.blocked = true
 			return nil
 		}
 		if one.Delivery, err = h.delivery(f.Delivery.ID); err != nil {

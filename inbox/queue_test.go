@@ -325,7 +325,7 @@ func TestClaimDoesNotScanPayloads(t *testing.T) {
 		SELECT id, 't1', 'app', now() + interval '1 day' FROM hooklatch.inbox WHERE delivery_id LIKE 'old%'`)
 	exec(t, pool, "ANALYZE")
 	rows, err := pool.Query(t.Context(), "EXPLAIN "+claimSQL, nil, 12, "app", time.Minute, 0, 8<<20,
-		[]string{"t1"}, []string{"pending"}, []int32{16})
+		[]string{"t1"}, []string{"pending"}, []int32{16}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
