@@ -115,6 +115,11 @@ func (w *passing) WriteHeader(status int) {
 		w.x.answered, w.x.result.Status = true, status
 	}
 	w.ResponseWriter.WriteHeader(status)
+	if _, ok := w.Header()["Content-Length"]; !ok && status >= 200 {
+		// ReverseProxy flushes too, but beside the copying: net/http adds a length to
+		// an answer that ends first.
+		http.NewResponseController(w.ResponseWriter).Flush()
+	}
 }
 
 // Hijack implements [http.Hijacker], for a connection that is upgraded.

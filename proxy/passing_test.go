@@ -231,6 +231,24 @@ func TestNothingIsAddedToAnAnswer(t *testing.T) {
 	}
 }
 
+// Without a length at the app's, an answer has none, be it as short as can be: net/http
+// would give it one if the proxy ended before the head went out.
+func TestNoLengthIsAddedToAnEmptyAnswer(t *testing.T) {
+	t.Parallel()
+	answer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(&passing{ResponseWriter: w, x: &exchange{r: r}}).WriteHeader(http.StatusMovedPermanently)
+	}))
+	defer answer.Close()
+	res, err := answer.Client().Get(answer.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); len(body) != 0 || err != nil || res.Header.Get("Content-Length") != "" {
+		t.Errorf("%q, %v, %v", body, err, res.Header)
+	}
+}
+
 func TestBrokenAnswerIsSeenToBeBroken(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{"chunked": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "known length": "Content-Length: 6\r\n\r\nabc"} {
