@@ -336,3 +336,32 @@ func TestDestinationsAreLookedAtWithoutTheirHistory(t *testing.T) {
 		t.Errorf("%d rows were read", n)
 	}
 }
+
+// What is in flight does not wait, alone or in a lane: the parts would exceed the whole.
+func TestWaitingLeavesOutWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	saveDestinations(t, s, 0, Destination{Name: "app", URL: "http://app"})
+	waits := func(want int) {
+		t.Helper()
+		waiting, err := s.WaitingByRevision(t.Context(), "app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, w := range waiting {
+			n += w.Forwards
+		}
+		if n != want {
+			t.Errorf("%d wait, want %d", n, want)
+		}
+	}
+	accept(t, s, delivery("dlv_1", "x"))
+	arrive(t, s, OrderStrict, 1, 2)
+	waits(3)
+	leased, _ := claimAll(t, s, time.Now())
+	if len(leased) != 2 {
+		t.Fatalf("%d leased, want the lone one and the head of the lane", len(leased))
+	}
+	waits(1)
+}
