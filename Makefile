@@ -18,7 +18,7 @@ RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
 test: postgres ## what a change must pass: gofmt, vet, every test
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) vet ./...
-	@$(GO) test $(RACE) ./...
+	@$(GO) test $(RACE) -timeout 30m ./... # a busy machine of two cores needs up to ten for one package
 	@[ -z "$(RACE)" ] || $(GO) test -run 'P11|AllocatesLittle' ./verify ./cmd/hooklatch # what the race detector would distort
 
 .PHONY: run
