@@ -269,7 +269,7 @@ func TestCancelLetsTheLaneGoOn(t *testing.T) {
 			wantIDs(t, drain(t, s), c.sent...)
 			wantStates(t, pool, c.states)
 			clean(t, s)
-			if acts := actsOf(t, s); len(acts) != 1 || !strings.Contains(acts[0], fmt.Sprint("cancel delivery ")) {
+			if acts := actsOf(t, s); len(acts) != 1 || !strings.Contains(acts[0], "cancel delivery ") {
 				t.Errorf("audit %v", acts)
 			}
 			if err := s.Cancel(t.Context(), id, me); !errors.Is(err, ErrState) {

@@ -164,8 +164,8 @@ func lockLanes(ctx context.Context, tx pgx.Tx, destination string, due *dueLanes
 	var missing [][]byte
 	var ids []int64
 	for _, lane := range due.lanes {
-		if key := string(lane); !due.made[key] {
-			missing, ids = append(missing, lane), append(ids, due.met[key][0])
+		if !due.made[string(lane)] {
+			missing, ids = append(missing, lane), append(ids, due.met[string(lane)][0])
 		}
 	}
 	batch := &pgx.Batch{}

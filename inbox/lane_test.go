@@ -210,9 +210,7 @@ func TestCaseD6_LateUpdateDoesNotBringAResourceBack(t *testing.T) {
 				d := ofResource(OrderLatest, "r", revision)
 				d.Deleted = events[revision]
 				accept(t, s, d)
-				for _, id := range drain(t, s) {
-					applied = append(applied, id)
-				}
+				applied = append(applied, drain(t, s)...)
 				exec(t, pool, `DELETE FROM hooklatch.payload`)
 				if revision == 5 && slices.Index(order, 6) > slices.Index(order, 5) {
 					if n := count(t, pool, `SELECT count(*) FROM hooklatch.resource WHERE applied = 5 AND deleted`); n != 1 {

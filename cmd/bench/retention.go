@@ -248,8 +248,8 @@ func (r *retention) drops(ctx context.Context) error {
 	if err := r.lookUp(ctx, `JOIN hooklatch.inbox i ON i.id = inbox_id AND i.received_at = p.received_at WHERE i.id = $1 AND variant = 0`); err != nil {
 		return err
 	}
-	if err := r.exec(ctx, "find the open forwards of a day", fmt.Sprintf(`SELECT inbox_id FROM hooklatch.payload_1 p WHERE EXISTS (
-		SELECT FROM hooklatch.outbox o WHERE o.inbox_id = p.inbox_id AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))`)); err != nil {
+	if err := r.exec(ctx, "find the open forwards of a day", `SELECT inbox_id FROM hooklatch.payload_1 p WHERE EXISTS (
+		SELECT FROM hooklatch.outbox o WHERE o.inbox_id = p.inbox_id AND o.state IN ('pending', 'retry_wait', 'held', 'blocked'))`); err != nil {
 		return err
 	}
 	if err := r.exec(ctx, "drop day 1, nothing else runs", `DROP TABLE hooklatch.payload_1`); err != nil {

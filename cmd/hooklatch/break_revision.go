@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/hooklatch/hooklatch/verify"
@@ -76,7 +75,7 @@ func (d *delivery) revise(id, revision string) error {
 		switch {
 		case p.field.IsZero():
 		case kind == "header":
-			d.header.Set(http.CanonicalHeaderKey(name), fmt.Sprint(p.value))
+			d.header.Set(name, fmt.Sprint(p.value))
 		case path == nil || !isObject || !set(object, path, p.value):
 			return d.noPart("place for a revision: " + p.field.String() + " is in no JSON object")
 		default:
