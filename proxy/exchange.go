@@ -66,7 +66,7 @@ func (x *exchange) handle() error {
 		return errShuttingDown
 	}
 	target, err := x.route()
-	if errors.Is(err, errPath) && x.p.passthrough.takes(target) {
+	if errors.Is(err, errPath) && x.p.passthrough.takes(x.r.Method, target) {
 		return x.pass()
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -133,8 +134,8 @@ func (pt *passthrough) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // takes says whether a request of this target may go to the upstream.
-func (pt *passthrough) takes(target string) bool {
-	return pt != nil && strings.HasPrefix(target, "/") && !pt.closed.holds(pathOf(target))
+func (pt *passthrough) takes(method, target string) bool {
+	return pt != nil && method != http.MethodConnect && strings.HasPrefix(target, "/") && !pt.closed.holds(pathOf(target))
 }
 
 // rewrite makes the request that the app gets: the target and the header as they
@@ -142,10 +143,14 @@ func (pt *passthrough) takes(target string) bool {
 func (pt *passthrough) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL.Scheme, out.URL.Host = pt.url.Scheme, pt.url.Host
-	if target := in.RequestURI; strings.HasPrefix(target, "//") {
-		// Opaque would be read as a host. net/http encodes the bytes here that no URL
-		// may hold, and only those.
-		out.URL.RawQuery = in.URL.RawQuery
+	// HTTP/2 carries spaces in a target. In a request line the app might take what is
+	// behind one for the protocol, and so read another path than we have judged.
+	target := strings.ReplaceAll(in.RequestURI, " ", "%20")
+	if strings.HasPrefix(target, "//") {
+		// Opaque would be read as a host. So what no URL may hold must be encoded, and
+		// by us: net/url would write all of the path anew, and turn %2F into a slash.
+		path, query, _ := strings.Cut(target, "?")
+		out.URL.RawPath, out.URL.RawQuery = encodeUnfit(path), query
 	} else {
 		out.URL.Opaque, out.URL.RawQuery, out.URL.ForceQuery = target, "", false
 	}
@@ -166,6 +171,19 @@ func (pt *passthrough) rewrite(pr *httputil.ProxyRequest) {
 		}
 		b.trailer = out.Trailer
 	}
+}
+
+// encodeUnfit encodes the bytes that no path of a URL may hold, and only those.
+func encodeUnfit(path string) string {
+	var b strings.Builder
+	for _, c := range []byte(path) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"#<>?\\^`{|}", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // forwarded takes out what only we may say, and says it.

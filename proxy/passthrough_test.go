@@ -130,12 +130,42 @@ func TestCaseF1_PassedPathIsAsItCame(t *testing.T) {
 		a := g.raw("OPTIONS " + target + " HTTP/1.1\r\nHost: www.example.com\r\n\r\n")
 		a.wants(t, 404, "source_unknown")
 	}
-	g.raw("CONNECT www.example.com:443 HTTP/1.1\r\nHost: www.example.com\r\n\r\n").wants(t, 404, "source_unknown")
+	for _, target := range []string{"www.example.com:443", "/page"} {
+		g.raw("CONNECT "+target+" HTTP/1.1\r\nHost: www.example.com\r\n\r\n").wants(t, 404, "source_unknown")
+	}
 	// A source is one whatever the method: its path never goes on.
 	g.raw("GET /in/src1?x=1 HTTP/1.1\r\nHost: www.example.com\r\n\r\n").wants(t, 405, "method_not_allowed")
 	g.send(signed("d", "abc")).wants(t, 202, "")
 	if n := app.count(); n != 16 {
 		t.Errorf("the app got %d requests, want 16", n)
+	}
+}
+
+// What stands behind a space would be the protocol to some apps, and the path before it
+// one that nobody has judged.
+func TestT15_NothingGetsIntoTheRequestLine(t *testing.T) {
+	t.Parallel()
+	app := startWireApp(t, nil)
+	g := passingToURL(t, app.url, overTLS, func(s *setup) { s.cfg.Upstream.Destinations = []string{app.url + "/hook"} })
+	for n, c := range [][2]string{
+		{"/hook HTTP/1.0", "/hook%20HTTP/1.0"}, {"/a b?c d", "/a%20b?c%20d"}, {"//a b%2Fc?d e", "//a%20b%2Fc?d%20e"}, {`//a%2Fb"c`, "//a%2Fb%22c"},
+	} {
+		r, err := http.NewRequest("GET", g.server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := r.URL.Host
+		if r.URL.Opaque = c[0]; strings.HasPrefix(c[0], "//") {
+			r.URL.Opaque = "//" + host + c[0] // as net/http sends it over HTTP/2
+		}
+		res, err := g.server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if line, _ := app.got(t, n); res.ProtoMajor != 2 || line != "GET "+c[1]+" HTTP/1.1" {
+			t.Errorf("%s: over %s came to the app as %s", c[0], res.Proto, line)
+		}
 	}
 }
 
