@@ -140,11 +140,13 @@ func forbidden(a netip.Addr) bool {
 	if a.IsLinkLocalUnicast() || a.IsMulticast() {
 		return true
 	}
+	if a.Is6() && bytes.HasPrefix(a.AsSlice(), []byte{0xfd, 0x00, 0x0e, 0xc2}) { // AWS: fd00:ec2::254, and credentials at others
+		return true
+	}
 	switch a {
 	case netip.AddrFrom4([4]byte{100, 100, 100, 200}), // Alibaba
 		netip.AddrFrom4([4]byte{168, 63, 129, 16}),                                // Azure
 		netip.AddrFrom4([4]byte{192, 0, 0, 192}),                                  // Oracle
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}), // AWS, fd00:ec2::254
 		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}): // Google, fd20:ce::254
 		return true
 	}
@@ -155,6 +157,9 @@ func forbidden(a netip.Addr) bool {
 // mistake, or somebody's trick.
 func surprising(a netip.Addr) bool {
 	if embedded, ok := embeddedIPv4(a); ok {
+		if embedded.IsLoopback() {
+			return true
+		}
 		a = embedded
 	}
 	b := a.As16() // of IPv4: behind 12 bytes

@@ -22,7 +22,7 @@ func TestT14_ForbiddenAddresses(t *testing.T) {
 		"169.254.169.254": true, "169.254.0.1": true, "::ffff:169.254.169.254": true, "64:ff9b::169.254.169.254": true,
 		"2002:a9fe:a9fe::1": true, "::169.254.169.254": true, "fe80::1": true, "fe80::1%eth0": true,
 		"224.0.0.1": true, "239.255.255.250": true, "ff02::1": true, "ff0e::1": true,
-		"fd00:ec2::254": true, "fd20:ce::254": true, "100.100.100.200": true, "168.63.129.16": true, "192.0.0.192": true,
+		"fd00:ec2::254": true, "fd00:ec2::23": true, "fd20:ce::254": true, "100.100.100.200": true, "168.63.129.16": true, "192.0.0.192": true,
 	} {
 		if got := forbidden(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: forbidden %v, want %v", address, got, want)
@@ -58,7 +58,7 @@ func TestT14_AddressesThatNoAppHasMustBeListed(t *testing.T) {
 		"0.0.0.0": true, "0.1.2.3": true, "::": true, "255.255.255.255": true, "240.0.0.1": true, "192.0.0.1": true,
 		"192.0.2.1": true, "198.51.100.7": true, "203.0.113.9": true, "198.18.0.1": true, "198.19.255.1": true, "192.88.99.1": true,
 		"2001:db8::1": true, "3fff:1::": true, "100::1": true, "2001::1": true, "2001:2::1": true, "64:ff9b:1::1": true, "fec0::1": true, "5f00::1": true,
-		"64:ff9b::203.0.113.9": true, "2002:cb00:7109::1": true,
+		"64:ff9b::203.0.113.9": true, "64:ff9b::127.0.0.1": true, "2002:cb00:7109::1": true,
 	} {
 		a := netip.MustParseAddr(address)
 		if got := surprising(a); got != want {

@@ -43,9 +43,9 @@ func Header(f inbox.Forward) http.Header {
 	return h
 }
 
-// carried copies what may go on. Names are compared after lower-casing and with
-// "_" as "-", because many apps cannot tell these apart: a forged X_Real_IP
-// would be X-Real-IP to them.
+// carried copies what may go on. Names are compared in lower case and with every byte
+// but letters and digits as "-", because many apps cannot tell these apart: a forged
+// X_Real_IP or X.Real.IP would be X-Real-IP to them.
 func carried(received map[string][]string) http.Header {
 	nominated := connectionNamed(received)
 	spellings := make(map[string]int, len(received))
@@ -58,7 +58,7 @@ func carried(received map[string][]string) http.Header {
 		switch {
 		case reserved(folded), nominated[folded], !validName(name):
 			continue
-		case spellings[folded] > 1 && strings.Contains(name, "_"):
+		case spellings[folded] > 1 && folded != strings.ToLower(name):
 			continue // an app might read this one in place of the other
 		}
 		canonical := http.CanonicalHeaderKey(name)
@@ -72,7 +72,12 @@ func carried(received map[string][]string) http.Header {
 }
 
 func fold(name string) string {
-	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
 }
 
 // reserved: headers of one connection, of framing, of the answer to the sender, of who
