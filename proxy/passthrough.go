@@ -195,7 +195,7 @@ func (pt *passthrough) forwarded(in *http.Request, h http.Header) {
 	}
 	realIP := vouched && in.Header["X-Real-Ip"] != nil
 	for name := range h {
-		told := vouched && !strings.Contains(name, "_") && strings.HasPrefix(name, "X-Forwarded-")
+		told := vouched && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Original-Url" || name == "X-Rewrite-Url") && !strings.Contains(name, "_")
 		if reservedName(name) && !told {
 			delete(h, name)
 		}
@@ -220,12 +220,18 @@ func (pt *passthrough) forwarded(in *http.Request, h http.Header) {
 	}
 }
 
-// reservedName: ours, and the words about who came which way, also as apps spell
-// them that cannot tell "_" from "-".
+// reservedName: ours, the words about who came which way, and those that some apps take
+// for the path, which would open the closed ones. Gateways write every other byte of a
+// name as "_" and apps then cannot tell it from "-".
 func reservedName(name string) bool {
-	folded := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	folded := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
 	return strings.HasPrefix(folded, "hooklatch-") || strings.HasPrefix(folded, "x-forwarded-") ||
-		folded == "forwarded" || folded == "x-real-ip"
+		folded == "forwarded" || folded == "x-real-ip" || folded == "x-original-url" || folded == "x-rewrite-url"
 }
 
 // tunnels says whether the upgrade is to another way of sending requests. None of

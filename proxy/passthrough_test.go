@@ -198,6 +198,7 @@ func TestCaseF3_PassedHeaders(t *testing.T) {
 		"Hooklatch-Delivery-Id: forged", "Hooklatch_Tenant: forged", "hOOKLATCH-x: forged", "Hooklatch-: forged",
 		"X-Forwarded-For: 192.0.2.1", "X_Forwarded_For: 192.0.2.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: evil.example",
 		"X-Forwarded-Prefix: /admin", "X-Forwarded-Port: 1", "Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1", "X_Real_IP: 192.0.2.1",
+		"X.Real.IP: 192.0.2.1", "Hooklatch.Tenant: forged", "X-Original-URL: /hooks", "X-Rewrite-URL: /hooks", "X-Own.Dot: kept",
 		"Cookie: a=1; b=2", "cookie: c=3", "Authorization: Bearer t", "X_Own: kept", "Webhook-Id: kept", "X-Request-Id: kept", "User-Agent:",
 		"Accept-Encoding: br", "X-Bytes: caf\xe9"))
 	g.read(bufio.NewReader(c))
@@ -206,7 +207,7 @@ func TestCaseF3_PassedHeaders(t *testing.T) {
 	want := []string{
 		"Accept-Encoding: br", "Authorization: Bearer t", "Cookie: a=1; b=2", "Cookie: c=3", "Host: www.example.com", "Te: trailers",
 		"Upgrade-Insecure-Requests: 1", "Webhook-Id: kept", "X-Bytes: caf\xe9", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: www.example.com",
-		"X-Forwarded-Proto: http", "X-Request-Id: kept", "X_own: kept",
+		"X-Forwarded-Proto: http", "X-Own.dot: kept", "X-Request-Id: kept", "X_own: kept",
 	}
 	if line != "GET /page HTTP/1.1" || !slices.Equal(fields, want) {
 		t.Errorf("the app got %s\n%q, want\n%q", line, fields, want)

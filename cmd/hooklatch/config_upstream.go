@@ -95,13 +95,15 @@ func (ch *checker) trustedProxies() {
 	}
 }
 
-// checkUpstream connects as it does to destinations.
+// checkUpstream connects as it does to destinations, but to any address: as the
+// pass-through does.
 func checkUpstream(ctx context.Context, c *config) []finding {
 	if c.Upstream == "" {
 		return nil
 	}
 	const check, fix = "upstream", "start it, or mend upstream"
-	f, err := consumer.NewForwarder(consumer.ForwarderConfig{URL: c.Upstream, Timeout: destinationPatience})
+	f, err := consumer.NewForwarder(consumer.ForwarderConfig{URL: c.Upstream, Timeout: destinationPatience,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}})
 	if err != nil {
 		return []finding{{check: check, what: err.Error(), fix: fix}}
 	}
