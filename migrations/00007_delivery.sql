@@ -34,8 +34,7 @@ CREATE TABLE hooklatch.destination_event (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at              timestamptz NOT NULL DEFAULT clock_timestamp(),
     destination     text COLLATE "C" NOT NULL,
-    event           text COLLATE "C" NOT NULL CHECK (event IN ('configured', 'paused', 'resumed', 'opened', 'half_open', 'closed',
-                    'probe', 'removed', 'moved', 'cancelled', 'assigned')),
+    event           text COLLATE "C" NOT NULL CHECK (event IN ('configured', 'paused', 'resumed', 'opened', 'closed', 'probe', 'removed')),
     actor           text,               -- NULL: nobody, it came by itself
     reason          text,
     worker          text,
@@ -50,7 +49,7 @@ CREATE INDEX destination_event_at ON hooklatch.destination_event (destination, a
 CREATE FUNCTION hooklatch.trim_breaker_events(of_destination text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM hooklatch.destination_event WHERE id IN (
-        SELECT id FROM hooklatch.destination_event WHERE destination = of_destination AND event IN ('opened', 'half_open', 'closed')
+        SELECT id FROM hooklatch.destination_event WHERE destination = of_destination AND event IN ('opened', 'closed')
         ORDER BY at DESC, id DESC OFFSET 1000 LIMIT 100)
 $$;
 -- +goose StatementEnd
