@@ -50,8 +50,17 @@ type target struct {
 
 // superseded says that the lane has gone past it.
 func (f *target) superseded() bool {
-	return f.state == Superseded || f.ordering != OrderNone && f.passed != nil && f.revision <= *f.passed
+	return f.state == Superseded || f.passed != nil && f.revision <= *f.passed
 }
+
+// passedSQL is how far the destination is with the resource of a delivery, also for a
+// forward that stands in no lane: it was forced once, or ordering came later.
+const passedSQL = `(SELECT r.passed FROM hooklatch.resource r WHERE r.resource_id = i.resource_id AND r.resource_type = coalesce(i.resource_type, '')
+	AND r.destination = o.destination AND r.source || '' = i.source AND r.tenant || '' = i.tenant)`
+
+const passedOutsideSQL = `
+SELECT i.revision, ` + passedSQL + ` FROM (SELECT inbox_id, destination FROM hooklatch.outbox WHERE id = $1 OFFSET 0) o
+CROSS JOIN LATERAL (SELECT * FROM hooklatch.inbox WHERE id = o.inbox_id AND revision IS NOT NULL OFFSET 0) i`
 
 const (
 	targetSQL = `SELECT destination, lane FROM hooklatch.outbox WHERE id = $1`
@@ -171,6 +180,12 @@ const removedSQL = `SELECT EXISTS (SELECT FROM hooklatch.destination WHERE name 
 // was seen. ErrNotFound: there is no such forward.
 func (s *Store) Replay(ctx context.Context, forwardID int64, r ReplayRequest) error {
 	return s.act(ctx, forwardID, r.Act, actReplay, func(tx pgx.Tx, f *target) (string, error) {
+		if f.ordering == OrderNone {
+			err := tx.QueryRow(ctx, passedOutsideSQL, f.id).Scan(&f.revision, &f.passed)
+			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return "", err
+			}
+		}
 		superseded := f.superseded()
 		switch {
 		case f.leased:

@@ -196,6 +196,31 @@ func TestForcedReplayLeavesTheLaneAlone(t *testing.T) {
 	}
 }
 
+// What was forced once, and failed again, is still older than what was applied.
+func TestForceIsAskedForEachTime(t *testing.T) {
+	s, _ := newStore(t)
+	wholeAtEnd(t, s.pool)
+	old := deadLetter(t, s, ofResource(OrderLatest, "r", 1))
+	arrive(t, s, OrderLatest, 5)
+	drain(t, s)
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	settle1(t, s, claimOne(t, s, time.Time{}), OutcomeBlocked)
+	for d, err := range s.DeadLetters(t.Context(), DeadFilter{Destination: "app"}) {
+		if err != nil || !d.Superseded {
+			t.Errorf("dead letter %+v, %v: want it superseded", d, err)
+		}
+	}
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me}); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("without force: %v", err)
+	}
+	if err := s.Replay(t.Context(), old.ID, ReplayRequest{Act: me, Force: true}); err != nil {
+		t.Errorf("with force: %v", err)
+	}
+	wantIDs(t, drain(t, s), "r-1")
+}
+
 // Force does not let a revision out of its lane that the lane still waits for.
 func TestForceIsForWhatIsPassed(t *testing.T) {
 	s, _ := newStore(t)

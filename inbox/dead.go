@@ -19,7 +19,7 @@ type DeadLetter struct {
 	// never tried.
 	First, Last *Attempt
 	Pruned      bool // its body is gone: it cannot be replayed
-	Superseded  bool // its lane has gone past it: only force replays it
+	Superseded  bool // a later revision was applied: only force replays it
 }
 
 // Cursor is where the dead letter stands in the order of DeadLetters, for
@@ -68,7 +68,7 @@ LEFT JOIN LATERAL (SELECT * FROM hooklatch.attempt WHERE outbox_id = o.id AND NO
 SELECT ` + deliveryColumns + `, o.id, o.destination, o.state, o.attempts, o.attempts_free, o.lease_token, o.expires_at,
 	coalesce(o.blocked_reason, ''), coalesce(o.ordering, ''), d.at, coalesce(o.replayed_by, ''), d.owner,
 	(SELECT p.inbox_id FROM hooklatch.payload p WHERE p.inbox_id = o.inbox_id AND p.variant = 0) IS NULL,
-	coalesce(o.revision <= (SELECT r.passed FROM hooklatch.resource r WHERE r.destination = o.destination AND r.lane = o.lane), false),
+	coalesce(i.revision <= ` + passedSQL + `, false),
 	f.number, f.ended_at, f.class, f.status, f.error, l.number, l.ended_at, l.class, l.status, l.error,
 	coalesce(` + deadFits + `, false) AS fits, (SELECT count(*) = $3 FROM scanned)` + deadFrom + `
 LEFT JOIN LATERAL (SELECT * FROM hooklatch.attempt WHERE outbox_id = o.id AND NOT late ORDER BY number LIMIT 1) f ON true

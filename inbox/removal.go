@@ -27,6 +27,11 @@ type Cleared struct {
 	Moved, Cancelled int
 }
 
+// laneIsFree is false of what waits in a lane, and is to be moved ($3), while another one
+// of the lane is being tried: moved, it would be sent before that one, which may follow.
+const laneIsFree = `(NOT $3::bool OR ((SELECT (SELECT lease_until FROM hooklatch.outbox WHERE id = r.in_flight AND lane IS NOT NULL)
+	FROM hooklatch.resource r WHERE r.destination = outbox.destination AND r.lane = outbox.lane) > clock_timestamp()) IS NOT TRUE)`
+
 // clearableSQL finds open forwards that nobody is trying. Of lanes those that come
 // first.
 const clearableSQL = `
@@ -34,7 +39,7 @@ const clearableSQL = `
 	AND (lease_until IS NULL OR lease_until <= clock_timestamp()) LIMIT $2)
 UNION ALL
 (SELECT id, lane FROM hooklatch.outbox WHERE destination = $1 AND ` + standsInLane + `
-	AND (lease_until IS NULL OR lease_until <= clock_timestamp()) ORDER BY lane, revision, id LIMIT $2)
+	AND (lease_until IS NULL OR lease_until <= clock_timestamp()) AND ` + laneIsFree + ` ORDER BY lane, revision, id LIMIT $2)
 UNION ALL
 (SELECT id, lane FROM hooklatch.outbox WHERE destination = $1 AND state IN ('held', 'blocked')
 	AND (lane IS NULL OR state = 'blocked' AND ordering <> 'strict') LIMIT $2)
@@ -48,10 +53,23 @@ UPDATE hooklatch.resource SET touched_at = clock_timestamp()
 WHERE id IN (SELECT id FROM hooklatch.resource WHERE destination = $1 AND lane = ANY($2::bytea[]) ORDER BY id FOR UPDATE) RETURNING id`
 
 	// lockClearedSQL leaves out what was leased or settled while the locks were waited for.
+	// The lanes are locked by now, and nothing of them is leased any more.
 	lockClearedSQL = `
 SELECT id, lease_until IS NOT NULL FROM hooklatch.outbox
 WHERE id = ANY($1::int8[]) AND destination = $2 AND state IN ('pending', 'retry_wait', 'held', 'blocked')
-	AND (lease_until IS NULL OR lease_until <= clock_timestamp()) ORDER BY id FOR UPDATE`
+	AND (lease_until IS NULL OR lease_until <= clock_timestamp()) AND ` + laneIsFree + ` ORDER BY id FOR UPDATE`
+
+	// carryLanesSQL lets the other destination go on where this one was, unless it has
+	// had something of the resource: what is missing is waited for there, too, and what
+	// is passed is not sent.
+	carryLanesSQL = `
+INSERT INTO hooklatch.resource (tenant, destination, source, resource_type, resource_id, lane, passed)
+SELECT r.tenant, $2, r.source, r.resource_type, r.resource_id, r.lane, r.passed
+FROM hooklatch.resource r WHERE r.id = ANY($3::int8[]) AND r.passed IS NOT NULL
+	AND r.lane = ANY (ARRAY(SELECT lane FROM hooklatch.outbox WHERE id = ANY($1::int8[]) AND lane IS NOT NULL))
+	AND (SELECT id FROM hooklatch.outbox WHERE destination = $2 AND lane = r.lane AND ` + standsInLane + ` LIMIT 1) IS NULL
+ORDER BY r.lane
+ON CONFLICT (destination, lane) DO NOTHING`
 
 	// moveForwardsSQL makes the forwards at the other destination. They arrive there as
 	// new ones do, and so need no lock on their lanes: a claim puts them into their places.
@@ -87,7 +105,8 @@ WHERE gap.resource = ANY($1::int8[]) AND gap.closed_at IS NULL AND r.id = gap.re
 // ClearDestination cancels or moves open forwards of a destination in one transaction,
 // each with its line in the audit. Nothing done: all that is left, if anything, is being
 // tried. Lanes go on without what was taken out of them. A moved forward keeps its
-// delivery and its place in its lane; its attempts stay with the cancelled one, and it
+// delivery and its place in its lane, which is moved when nothing of it is being tried;
+// its attempts stay with the cancelled one, and it
 // begins anew at the other destination. Where the delivery has a forward there already,
 // no other is made.
 func (s *Store) ClearDestination(ctx context.Context, c Clearing) (done Cleared, err error) {
@@ -126,6 +145,9 @@ func clearSome(ctx context.Context, tx pgx.Tx, c Clearing) (done Cleared, err er
 	action, detail := actCancel, ""
 	if c.To != "" {
 		action, detail = actMove, ", moved to "+c.To
+		if len(lanes) > 0 {
+			batch.Queue(carryLanesSQL, ids, c.To, lanes)
+		}
 		moving := batch.Queue(moveForwardsSQL, ids, c.To)
 		moving.Exec(func(tag pgconn.CommandTag) error {
 			done.Moved = int(tag.RowsAffected())
@@ -146,7 +168,7 @@ func clearSome(ctx context.Context, tx pgx.Tx, c Clearing) (done Cleared, err er
 // lockCleared locks lanes and then forwards, and returns those that may be taken away;
 // of lost ones a lease has run out.
 func lockCleared(ctx context.Context, tx pgx.Tx, c Clearing) (ids, lost, lanes []int64, err error) {
-	rows, err := tx.Query(ctx, clearableSQL, c.Destination, c.Limit)
+	rows, err := tx.Query(ctx, clearableSQL, c.Destination, c.Limit, c.To != "")
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -177,7 +199,7 @@ func lockCleared(ctx context.Context, tx pgx.Tx, c Clearing) (ids, lost, lanes [
 			return nil, nil, nil, err
 		}
 	}
-	rows, err = tx.Query(ctx, lockClearedSQL, found, c.Destination)
+	rows, err = tx.Query(ctx, lockClearedSQL, found, c.Destination, c.To != "")
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -142,22 +142,51 @@ func TestX48_ClearingMoves(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM hooklatch.outbox WHERE destination = 'other' AND (attempts > 0 OR expires_at < now() + interval '23 hours')`); n != 0 {
 		t.Errorf("%d of them do not begin anew", n)
 	}
-	var ids []string
+	ids := drainAt(t, s, "other")
+	slices.Sort(ids)
+	wantLines(t, ids, "both", "new-0", "new-1", "new-2", "new-3", "new-4", "retry") // 3 and 4 wait for 2 there, too
+	second := ofResource(OrderStrict, "r", 2)
+	second.Forwards[0].Destination = "other"
+	accept(t, s, second)
+	wantLines(t, drainAt(t, s, "other"), "r-2", "r-3", "r-4")
+}
+
+// drainAt sends what is due at a destination, and returns it in its order.
+func drainAt(t testing.TB, s *Store, destination string) (ids []string) {
+	t.Helper()
 	for {
-		all, err := s.Claim(t.Context(), ClaimRequest{Destination: "other", Limit: 50, Lease: time.Minute})
+		all, err := s.Claim(t.Context(), ClaimRequest{Destination: destination, Limit: 50, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(all) == 0 {
-			break
+			return ids
 		}
 		for _, f := range all {
 			ids = append(ids, f.Delivery.DeliveryID)
 			settle1(t, s, f, OutcomeAccepted)
 		}
 	}
-	slices.Sort(ids)
-	wantLines(t, ids, "both", "new-0", "new-1", "new-2", "new-3", "new-4", "r-3", "r-4", "retry")
+}
+
+// What waits behind a revision that is being tried is moved with it, or after it: the
+// other destination gets all of them, in order.
+func TestClearingMovesALaneWhenNothingOfItIsTried(t *testing.T) {
+	for _, ordering := range []Ordering{OrderLatest, OrderStrict} {
+		s, _ := newStore(t)
+		wholeAtEnd(t, s.pool)
+		arrive(t, s, ordering, 1, 2, 3)
+		first := claimOne(t, s, time.Time{})
+		accept(t, s, delivery("alone", "x"))
+		if done := clearAll(t, s, "other"); done != (Cleared{Moved: 1}) {
+			t.Errorf("%s: %+v while the first is tried, want the one that is alone", ordering, done)
+		}
+		settle1(t, s, first, OutcomeRetry)
+		if done := clearAll(t, s, "other"); done != (Cleared{Moved: 3}) {
+			t.Errorf("%s: %+v", ordering, done)
+		}
+		wantLines(t, drainAt(t, s, "other"), "alone", "r-1", "r-2", "r-3")
+	}
 }
 
 // A lane of which a part was taken away goes on with the rest.
