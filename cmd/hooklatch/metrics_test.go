@@ -251,8 +251,8 @@ func TestScrapesDoNotHammerTheDatabase(t *testing.T) {
 		return map[string]int{}, nil
 	})
 	for range 5 {
-		if n := testutil.CollectAndCount(b); n != 8 {
-			t.Fatalf("%d metrics, want 8", n)
+		if n := testutil.CollectAndCount(b); n != 10 {
+			t.Fatalf("%d metrics, want 10", n)
 		}
 	}
 	if looks != 1 {
