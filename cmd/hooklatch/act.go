@@ -75,7 +75,7 @@ func (s *stdio) confirm(ctx context.Context, command, question string, yes bool)
 
 // ask reads one line. The read cannot be ended: it goes with the process.
 func (s *stdio) ask(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(s.err, question)
+	fmt.Fprint(s.err, printable(question, isTerminal(s.err)))
 	type result struct {
 		line string
 		err  error

@@ -27,7 +27,7 @@ type stdio struct {
 // note writes a message for people, one line.
 func (s *stdio) note(format string, args ...any) {
 	if !s.quiet {
-		fmt.Fprintf(s.err, format+"\n", args...)
+		fmt.Fprintln(s.err, printable(fmt.Sprintf(format, args...), isTerminal(s.err)))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,11 @@ func deadAssignCommand(s *stdio) *cli.Command {
 			if to == "" {
 				to = "the owner of its destination"
 			}
-			r := &deadRun{s: s, command: "dead assign", did: "assigned", question: "give %s to " + to + "?",
+			r := &deadRun{s: s, command: "dead assign", did: "assigned", question: func(what string) string { return "give " + what + " to " + to + "?" },
 				do: func(ctx context.Context, store *inbox.Store, d *inbox.DeadLetter, act inbox.Act) error {
+					if owner != "" && d.Owner == owner {
+						return errAlready
+					}
 					return store.AssignDead(ctx, d.ID, owner, act)
 				}}
 			return r.run(c)
@@ -71,7 +75,8 @@ func deadDropCommand(s *stdio) *cli.Command {
 			"hooklatch dead drop --source acme-stripe --class 4xx --until 30d --dry-run"),
 		Flags: append(append(append(databaseFlags(), actFlags()...), append(deadFlags(), scopeFlags()...)...), ownerFlag()),
 		Action: func(c *cli.Context) error {
-			r := &deadRun{s: s, command: "dead drop", did: "dropped", question: "drop %s? They are never sent.", owner: c.String("owner"),
+			r := &deadRun{s: s, command: "dead drop", did: "dropped", owner: c.String("owner"),
+				question: func(what string) string { return "drop " + what + "? They are never sent." },
 				do: func(ctx context.Context, store *inbox.Store, d *inbox.DeadLetter, act inbox.Act) error {
 					return store.DropDead(ctx, d.ID, d.Token, act)
 				}}
@@ -85,7 +90,7 @@ type deadRun struct {
 	s        *stdio
 	command  string
 	did      string // assigned, dropped
-	question string
+	question func(what string) string
 	owner    string // only those that this one looks after
 	do       func(context.Context, *inbox.Store, *inbox.DeadLetter, inbox.Act) error
 
@@ -95,13 +100,18 @@ type deadRun struct {
 	line         deadRunLine
 }
 
+// errAlready: nothing is to be done for a dead letter, as after a run that was
+// interrupted.
+var errAlready = errors.New("it is so already")
+
 // deadRunLine is the JSON of what was done to dead letters.
 type deadRunLine struct {
 	V       int        `json:"v"`
 	DryRun  bool       `json:"dry_run,omitempty"`
 	Did     string     `json:"did"`
 	Letters int        `json:"dead_letters"` // to which it was done; of a dry run: would be
-	Changed int        `json:"changed"`      // have gone or were tried meanwhile
+	Already int        `json:"already,omitempty"`
+	Changed int        `json:"changed"` // have gone or were tried meanwhile
 	Oldest  *time.Time `json:"oldest,omitempty"`
 }
 
@@ -168,7 +178,7 @@ func (r *deadRun) with(ctx context.Context, store *inbox.Store, delivery, reason
 	if more {
 		what += " or more"
 	}
-	if err := r.s.confirm(ctx, r.command, fmt.Sprintf(r.question, what), yes); err != nil {
+	if err := r.s.confirm(ctx, r.command, r.question(what), yes); err != nil {
 		return err
 	}
 	if r.act.Reason, err = r.s.reason(ctx, r.command, reason); err != nil {
@@ -195,18 +205,21 @@ func (r *deadRun) each(ctx context.Context, store *inbox.Store, n int) error {
 	p := r.s.progress(r.command, n)
 	defer p.end()
 	for d, err := range store.DeadLetters(ctx, r.filter) {
-		if err != nil {
+		if err := cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		switch err := r.do(ctx, store, &d, r.act); {
+		// One that was begun is counted.
+		switch err := r.do(context.WithoutCancel(ctx), store, &d, r.act); {
 		case err == nil:
 			r.line.Letters++
-		case errors.Is(err, inbox.ErrState), errors.Is(err, inbox.ErrNotFound), errors.Is(err, inbox.ErrInFlight):
+		case errors.Is(err, errAlready):
+			r.line.Already++
+		case errors.Is(err, inbox.ErrState), errors.Is(err, inbox.ErrNotFound), errors.Is(err, inbox.ErrInFlight), errors.Is(err, inbox.ErrBusy):
 			r.line.Changed++
 		default:
 			return err
 		}
-		p.at(r.line.Letters+r.line.Changed, fmt.Sprintf("%d %s", r.line.Letters, r.did))
+		p.at(r.line.Letters+r.line.Already+r.line.Changed, fmt.Sprintf("%d %s", r.line.Letters, r.did))
 	}
 	return nil
 }
@@ -221,9 +234,12 @@ func (r *deadRun) end(failed error, totals string) error {
 			return err
 		}
 	} else if totals != "" {
-		fmt.Fprintln(r.s.out, totals)
+		fmt.Fprintln(r.s.out, printable(totals, isTerminal(r.s.out)))
 	} else {
 		text := counted(r.line.Letters, "dead letter") + " " + r.did
+		if r.line.Already > 0 {
+			text += fmt.Sprintf(", %d before", r.line.Already)
+		}
 		if r.line.Changed > 0 {
 			text += fmt.Sprintf(", %d left alone: gone or tried meanwhile", r.line.Changed)
 		}
@@ -236,7 +252,7 @@ func (r *deadRun) end(failed error, totals string) error {
 			code = exitInterrupted
 		}
 		return fail(code, fmt.Errorf("%s: %s; what is counted was done", r.command, strings.TrimPrefix(failed.Error(), r.command+": ")), "the same command: it goes on where this one ended")
-	case r.line.Letters == 0:
+	case r.line.Letters+r.line.Already == 0:
 		return answerNo()
 	case r.line.Changed > 0:
 		return fail(exitPartly, nil, "")

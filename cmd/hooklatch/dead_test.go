@@ -111,6 +111,7 @@ func TestDeadAssignAndDrop(t *testing.T) {
 		t.Errorf("a dry run or a refused command changed %d rows", n)
 	}
 	says(t, exitOK, []string{"dead", "assign", "--source", "billing", "--owner", "data", "--reason", "theirs", "--yes"}, "2 dead letters assigned")
+	says(t, exitOK, []string{"dead", "assign", "--all-sources", "--owner", "data", "--reason", "theirs", "--yes", "--destination", "app", "--class", "4xx"}, "0 dead letters assigned, 2 before")
 	says(t, exitOK, []string{"dead", "list"}, "owners: data 2, nobody 1")
 	says(t, exitNo, []string{"dead", "drop", "--all-sources", "--owner", "nope", "--reason", "old", "--yes"}, "no dead letter fits")
 	says(t, exitOK, []string{"dead", "drop", "--delivery", "dlv_1", "--reason", "old", "--yes"}, "1 dead letter dropped")

@@ -179,6 +179,7 @@ type replayLine struct {
 	Destination string `json:"destination"`
 	Did         string `json:"did"` // routed, replayed, released or left; of a dry run: route, replay, release or left
 	Why         string `json:"why,omitempty"`
+	Waits       string `json:"waits,omitempty"` // why nothing goes out yet
 
 	forward *inbox.NewForward // to be made
 	id      int64             // of the one to be made due again
@@ -269,6 +270,14 @@ func (r *replayer) delivery(ctx context.Context, id, source, destination string)
 			if err := r.replay(ctx, store, &d, done.Forwards); err != nil {
 				return err
 			}
+		}
+		if r.dryRun {
+			if err := r.foresee(ctx, store, &d, done.Forwards); err != nil {
+				return err
+			}
+		}
+		if err := sayWhatWaits(ctx, store, done.Forwards); err != nil {
+			return err
 		}
 		if err := done.print(r.s.out, isTerminal(r.s.out), r.json); err != nil {
 			return err
@@ -447,7 +456,11 @@ func (d replayed) print(w io.Writer, terminal, asJSON bool) error {
 		width = max(width, len(l.Destination))
 	}
 	for _, l := range d.Forwards {
-		fmt.Fprintln(w, cell(fmt.Sprintf("  %-*s   %s", width, l.Destination, l.text()), terminal))
+		text := l.text()
+		if l.Waits != "" {
+			text += "; " + l.Waits
+		}
+		fmt.Fprintln(w, cell(fmt.Sprintf("  %-*s   %s", width, l.Destination, text), terminal))
 	}
 	_, err := fmt.Fprintf(w, "  next   %s\n", cell(programName()+" trace "+shellQuote(d.DeliveryID)+" --source "+shellQuote(d.Source), terminal))
 	return err

@@ -270,7 +270,7 @@ func (d *manyReplayed) end(s *stdio, asJSON bool) error {
 			fmt.Fprintln(s.out, line)
 		}
 		if d.Next != "" {
-			fmt.Fprintln(s.out, "next   "+d.Next)
+			fmt.Fprintln(s.out, printable("next   "+d.Next, isTerminal(s.out)))
 		}
 	}
 	switch {

@@ -208,6 +208,7 @@ func TestCaseE12_ReplayOfManyLeavesAlone(t *testing.T) {
 	execute(t, database,
 		`DELETE FROM hooklatch.payload WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'pruned')`,
 		`UPDATE hooklatch.outbox SET lane = sha256('l'), revision = 1, ordering = 'latest' WHERE inbox_id = (SELECT id FROM hooklatch.inbox WHERE delivery_id = 'superseded')`,
+		`UPDATE hooklatch.inbox SET resource_type = 'r', resource_id = '1', revision = 1 WHERE delivery_id = 'superseded'`,
 		`INSERT INTO hooklatch.resource (tenant, destination, source, resource_type, resource_id, lane, passed) VALUES ('acme', 'app', 'billing', 'r', '1', sha256('l'), 2)`)
 	args := []string{"replay", "-c", file, "--state", "blocked", "--all-sources", "--dry-run"}
 	out := says(t, exitOK, args, "1 dead letter to replay", "1 left alone, whose bodies are gone", "1 left alone, superseded by a later revision",

@@ -149,6 +149,15 @@ destinations:
 			t.Errorf("replay %s: exit code %d, want %d and %q in\n%s", id, got, code, text, p.output())
 		}
 	}
+	replay("older", exitNo, "left alone: superseded: a later revision was applied", "--dry-run")
+	replay("pruned", exitNo, "left alone: its body was removed by a person, before 20", "--dry-run")
+	replay("lost", exitOK, "app   would be due again\n", "--dry-run")
+	execute(t, database, `UPDATE hooklatch.destination SET paused_at = now(), paused_by = 'ann', pause_reason = 'deploy' WHERE name = 'app'`)
+	replay("lost", exitOK, "app   would be due again; the destination is paused by ann (deploy): nothing goes out before it is resumed", "--dry-run")
+	execute(t, database, `UPDATE hooklatch.destination SET paused_at = NULL, paused_by = NULL, pause_reason = NULL,
+		breaker = 'open', breaker_at = now(), breaker_until = now() + interval '1 hour' WHERE name = 'app'`)
+	replay("lost", exitOK, "app   would be due again; the breaker is open: nothing goes out before 20", "--dry-run")
+	execute(t, database, `UPDATE hooklatch.destination SET breaker = 'closed' WHERE name = 'app'`)
 	replay("lost", exitOK, "app   due again, for one attempt")
 	eventually(t, "the app has it", func() bool { return state("lost") == "accepted 2" })
 	replay("lost", exitNo, "left alone: the destination has accepted it at 20")
