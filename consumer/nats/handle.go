@@ -44,13 +44,17 @@ func (h *Handler) Handle(ctx context.Context, f consumer.Forward) error {
 		return &consumer.AttemptError{Permanent: true, Err: fmt.Errorf("subject has %d bytes, more than %d", len(msg.Subject), longestSubject)}
 	}
 	id := messageID(h.cfg.Subject, f.Delivery)
-	for {
+	for silent := false; ; {
 		ack, err := h.publish(ctx, msg, id)
 		if err == nil {
 			f.Report.Answer = answer(ack)
 			return nil
 		}
 		failed, passes := h.judge(msg, err)
+		if silent = silent || errors.Is(err, errSilent); silent && failed.Class != "timeout" {
+			// Whatever is said now: what was sent before may be there.
+			failed = &consumer.AttemptError{Class: "timeout", Err: fmt.Errorf("%w; and then: %w", errSilent, failed.Err)}
+		}
 		if passes {
 			select {
 			case <-time.After(pauseBetween):

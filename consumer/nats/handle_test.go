@@ -208,6 +208,16 @@ func TestNoAnswerIsATimeoutAndALostConnectionIsNot(t *testing.T) {
 		t.Errorf("answered the second time: %v", err)
 	}
 
+	// What was sent before may be there, whatever is said of it the second time.
+	go attempt()
+	<-got
+	if err := (<-got).Respond([]byte(`{"error":{"code":503,"err_code":10008,"description":"not now"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.As(err, &failed) || failed.Class != "timeout" || !strings.Contains(failed.Error(), "not now") {
+		t.Errorf("%+v %v", failed, err)
+	}
+
 	go attempt()
 	<-got
 	stop(s)
