@@ -125,7 +125,7 @@ func (ch *checker) login(at string, d *destinationConfig, u logURL) {
 	if l.Mechanism != "" {
 		ch.oneOf(at+".login.mechanism", l.Mechanism, loginMechanisms...)
 	}
-	if !u.tls && (u.kind == "nats" && l.User != "" || l.Mechanism == "plain") && !slices.ContainsFunc(u.servers, func(server string) bool { host, _, _ := net.SplitHostPort(server); return isLocal(host) }) {
+	if !u.tls && (u.kind == "nats" && l.User != "" || l.Mechanism == "plain") && slices.ContainsFunc(u.servers, func(server string) bool { host, _, _ := net.SplitHostPort(server); return !isLocal(host) }) {
 		ch.warn(at+".login", "the password goes over the network in the clear: %s+tls:// hides it", u.kind)
 	}
 }
