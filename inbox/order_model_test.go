@@ -59,7 +59,6 @@ type orderLane struct{ source, resource string }
 type orderState struct {
 	applied, passed *int64
 	deleted         bool
-	gap             *Gap
 }
 
 // orderTruth is what the app has of a lane, and what nobody waits for any more.
