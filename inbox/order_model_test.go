@@ -169,9 +169,25 @@ func (m *orderModel) accept(t *rapid.T, a *orderArrival) {
 // claim is a worker that takes what it gets, and an app that looks at it.
 func (m *orderModel) claim(t *rapid.T, limit int) []Forward {
 	before, missing := m.rows, m.missing
-	got, err := m.s.Claim(t.Context(), ClaimRequest{Destination: m.destination, Limit: limit, Lease: orderLease, MaxAttempts: orderMaxAttempts, Now: m.now})
+	r := ClaimRequest{Destination: m.destination, Limit: limit, Lease: orderLease, MaxAttempts: orderMaxAttempts, Now: m.now}
+	most := limit
+	if rapid.Bool().Draw(t, "shares") {
+		most = rapid.IntRange(0, limit).Draw(t, "most")
+		r.Shares = map[string]Share{"t1": {Weight: 1, Most: most}}
+		r.ForRetries, r.ForNew = rapid.IntRange(0, limit).Draw(t, "for retries"), rapid.IntRange(0, limit).Draw(t, "for new")
+	}
+	got, err := m.s.Claim(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
+	}
+	retries := 0
+	for _, f := range got {
+		if before[f.Delivery.DeliveryID].state == RetryWait {
+			retries++
+		}
+	}
+	if len(got) > most || retries > limit-r.ForNew {
+		t.Fatalf("%d were claimed, %d of them tried before, where %d of %d places were to be had and %d were for new ones", len(got), retries, most, limit, r.ForNew)
 	}
 	m.read(t)
 	m.judgeGaps(t)
