@@ -276,7 +276,7 @@ func (r *replayer) delivery(ctx context.Context, id, source, destination string)
 				return err
 			}
 		}
-		if err := sayWhatWaits(ctx, store, done.Forwards); err != nil {
+		if err := sayWhatWaits(ctx, store, done.Forwards); err != nil && r.dryRun { // what was done is told, whatever comes after
 			return err
 		}
 		if err := done.print(r.s.out, isTerminal(r.s.out), r.json); err != nil {
